@@ -73,7 +73,7 @@ def _are_distinct(evaluated: Evaluated, pipeline: Pipeline, examples: int) -> bo
     Failed records have distinct positions, and no other record has one of these.
     """
     failures = evaluated.failures
-    if not failures.is_small or evaluated.failed > _LISTED_RECORDS:
+    if not failures.is_small:
         return False
     coordinates = [
         (failure.task, failure.entry, failure.position)
@@ -83,10 +83,12 @@ def _are_distinct(evaluated: Evaluated, pipeline: Pipeline, examples: int) -> bo
     positions: dict[tuple[str | None, int], set[int]] = {}
     for task, entry, position in coordinates:
         positions.setdefault((task, entry), set()).add(position)
-    if sum(map(len, positions.values())) < len(coordinates) or len(positions) > _LISTED_TASKS:
+    if sum(map(len, positions.values())) < len(coordinates):
         return False
-    if not coordinates:
+    if not coordinates or not evaluated.has_passed_rows:
         return True
+    if len(coordinates) > _LISTED_RECORDS or len(positions) > _LISTED_TASKS:
+        return False
     is_at_one = " OR ".join(
         _is_at(task, entry, of_task) for (task, entry), of_task in positions.items()
     )

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from itertools import chain
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from arrester.agents.batch.record_columns import with_internal_columns, with_outcome
 from arrester.agents.batch.slow_path import Evaluated
@@ -19,18 +21,23 @@ from arrester.agents.definition.checks import empty_frame
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Sink
 from arrester.agents.definition.staged_write import StagedWrite
-from arrester.agents.definition.steps import Native, Step
-from arrester.agents.execution.row_steps import after_steps, is_internal, source_columns
+from arrester.agents.definition.steps import Native, Process, Step
+from arrester.agents.execution.row_steps import (
+    after_steps,
+    is_internal,
+    packed_after_python,
+    source_columns,
+)
 from arrester.agents.execution.step_runner import segments
-from arrester.agents.failures.failure_set import DRIVER_LIMIT
+from arrester.agents.failures.failure_set import DRIVER_LIMIT, fits_driver
 from arrester.agents.failures.record_hash import RecordHash
 from arrester.agents.spark.column_names import quoted, with_columns_named
 from arrester.agents.spark.jvm.row_collector import RowCollector
 from arrester.agents.spark.jvm.row_counter import RowCounter
-from arrester.agents.spark.jvm.stored_rows import partitions_of_input
+from arrester.agents.spark.jvm.stored_rows import of_arrow_streams, partitions_of_input
 from arrester.agents.spark.local_checkpoint import ID
 from arrester.agents.spark.source_reads import SourceReads
-from arrester.agents.worker.columns import HELD, OUTCOME, SOURCE
+from arrester.agents.worker.columns import HELD, OUTCOME, PACKED, RETRIES, SOURCE
 from arrester.controlplane.domain.error_policy.policy import Policy
 
 #: At most this many bytes of rows are collected on the driver.
@@ -51,26 +58,31 @@ class StagedPath:
     counter: RowCounter
     #: An empty frame with the columns of collected rows.
     shape: DataFrame = field(init=False)
+    #: The schema of the records in PACKED; None: the rows are collected themselves.
+    packed: T.StructType | None = field(init=False)
     #: Of the filter that leaves the rows for the sink, by the limit of each Spark task.
     _conditions: dict[int, Column] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        marked = self._marked(empty_frame(self.pipeline.source), ())
+        marked, self.packed = self._marked(empty_frame(self.pipeline.source), ())
         columns = [column.alias(name) for name, column in self._collected(marked).items()]
         self.shape = marked.select(*columns)
 
     @classmethod
     def of(cls, pipeline: Pipeline, policy: Policy) -> StagedPath | None:
-        """Return the staged path; None if the sink cannot stage, and for other steps than native
-        ones.
+        """Return the staged path; None if the sink cannot stage, or for some steps.
 
         It goes on after a failed record. Expressions that then need a new copy take more time for
-        each record, so their pipelines end a micro-batch at the first one.
+        each record, so their pipelines end a micro-batch at the first one. So do native steps after
+        Python ones: Python would have to return the source's columns with each row.
         """
         spark, sink = pipeline.source.sparkSession, pipeline.sink
         if not isinstance(sink, Sink) or not sink.store.can_stage(spark):
             return None
-        if pipeline.source_coordinates is None or not all(map(_goes_on, pipeline.steps)):
+        *first, last = [(), *(steps for _, steps in segments(pipeline.steps, first=0))]
+        if pipeline.source_coordinates is None or not all(map(_goes_on, chain(*first))):
+            return None
+        if not all(isinstance(step, Process) or _goes_on(step) for step in last):
             return None
         return cls(
             pipeline=pipeline,
@@ -91,7 +103,7 @@ class StagedPath:
     def frame(self, source: DataFrame, blocked: Collection[str | None]) -> DataFrame:
         """Return the rows for the sink. The job that evaluates them collects the others."""
         self.collector.begin()
-        marked = self._marked(source, blocked)
+        marked, _ = self._marked(source, blocked)
         left = marked.where(self._is_left(marked, partitions_of_input(source)))
         return with_columns_named(left, self.pipeline.columns)
 
@@ -102,11 +114,17 @@ class StagedPath:
         rows = self.collector.rows(self.shape)
         if rows is None:
             return None
-        found = [(row[ID], row[OUTCOME]) for row in rows.select(ID, OUTCOME).collect()]
-        if len({id for id, _ in found}) < len(found):
+        ids = [row[ID] for row in rows.select(ID).collect()]
+        if len(set(ids)) < len(ids):
             # Spark repeated a part of this job, whose result may have changed.
             return None
-        held = sum(outcome == HELD for _, outcome in found)
+        if self.packed is not None:
+            rows = of_arrow_streams(rows, PACKED, self.packed)
+        retries = F.col(RETRIES) if RETRIES in rows.columns else F.lit(0)
+        found = rows.select(OUTCOME, retries.alias(RETRIES)).collect()
+        if not fits_driver(len(found)):
+            return None
+        held = sum(row[OUTCOME] == HELD for row in found)
         return Evaluated(
             rows=rows,
             add_internal_columns=partial(
@@ -116,22 +134,32 @@ class StagedPath:
             ),
             blocks=(),
             records=records,
-            failed=len(found) - held,
+            failed=sum(row[OUTCOME] is not None for row in found) - held,
             held=held,
+            retries=sum(row[RETRIES] for row in found),
+            has_passed_rows=False,
             record_hash=record_hash,
             evaluated=records - held,
         )
 
-    def _marked(self, source: DataFrame, blocked: Collection[str | None]) -> DataFrame:
-        """Return all rows after the steps, each with its outcome."""
-        names = self.pipeline.source.columns
+    def _marked(
+        self, source: DataFrame, blocked: Collection[str | None]
+    ) -> tuple[DataFrame, T.StructType | None]:
+        """Return all rows after the steps, each with its outcome; see `packed_after_python`."""
+        names, packed = self.pipeline.source.columns, None
         frame = with_outcome(source, self.pipeline, blocked, None)
         for number, steps in segments(self.pipeline.steps, first=SOURCE + 1):
-            frame = after_steps(frame, steps, policy=self.policy, first=number, source_names=names)
-        return frame
+            more: Any = {"policy": self.policy, "first": number, "source_names": names}
+            if isinstance(steps[0], Process):
+                frame, packed = packed_after_python(frame, steps, **more)
+            else:
+                frame = after_steps(frame, steps, **more)
+        return frame, packed
 
     def _collected(self, marked: DataFrame) -> dict[str, Column]:
         """Return the columns of collected rows: those of the source, the internal ones, and ID."""
+        if PACKED in marked.columns:
+            return {ID: F.monotonically_increasing_id(), PACKED: F.col(PACKED)}
         sources = source_columns(marked.columns, self.pipeline.source.columns)
         copies = set(sources.values())
         internal = [name for name in marked.columns if is_internal(name) and name not in copies]
@@ -146,7 +174,7 @@ class StagedPath:
         tasks = 1 << max(0, partitions - 1).bit_length()
         if tasks not in self._conditions:
             self._conditions[tasks] = self.collector.is_left(
-                F.col(OUTCOME).isNotNull(),
+                F.col(OUTCOME if self.packed is None else PACKED).isNotNull(),
                 self._collected(marked),
                 rows=max(1, DRIVER_LIMIT // tasks),
                 size=max(1, _BYTES // tasks),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import cache, lru_cache
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -15,7 +16,15 @@ from arrester.agents.spark.jvm.prepared_expressions import SHARED, PreparedExpre
 from arrester.agents.spark.jvm.session_zone import python_zone
 from arrester.agents.spark.jvm.try_eval import guarded_struct
 from arrester.agents.spark.ship_worker_code import shipped, shipped_rules
-from arrester.agents.worker.columns import ERROR, ERROR_TYPE, ORDINAL, OUTCOME, PREFIX, RETRIES
+from arrester.agents.worker.columns import (
+    ERROR,
+    ERROR_TYPE,
+    ORDINAL,
+    OUTCOME,
+    PACKED,
+    PREFIX,
+    RETRIES,
+)
 from arrester.controlplane.domain.error_policy.policy import Policy
 
 _ATTEMPT = "__arrester_attempt"
@@ -115,25 +124,66 @@ def _after_python(
     policy: Policy,
     source_names: Sequence[str],
 ) -> DataFrame:
+    carried = _carried(frame, source_names)
+    fields = [*_fields(frame, carried), *_PYTHON_RESULT.values(), *_result_fields(numbered_steps)]
+    steps = _python_steps("GuardedSteps", frame, numbered_steps, policy, carried)
+    return map_in_arrow(frame, steps, T.StructType(fields))
+
+
+def packed_after_python(
+    frame: DataFrame,
+    steps: Sequence[Step],
+    *,
+    policy: Policy,
+    first: int,
+    source_names: Sequence[str],
+) -> tuple[DataFrame, T.StructType]:
+    """Return a frame after a segment of Python steps, and the schema of the records in PACKED.
+
+    The other rows are of records that passed, and have only the columns of the last step.
+    """
+    numbered_steps = list(enumerate(steps, start=first))
+    carried = _carried(frame, source_names)
+    result = [T.StructField(PACKED, T.BinaryType()), *_result_fields(numbered_steps)]
+    staged = _python_steps("StagedSteps", frame, numbered_steps, policy, carried)
+    added = [_PYTHON_RESULT[name] for name in (OUTCOME, ERROR, RETRIES)]
+    packed = T.StructType([*_fields(frame, carried), *added])
+    return map_in_arrow(frame, staged, T.StructType(result)), packed
+
+
+def _carried(frame: DataFrame, source_names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the columns that accompany their record, each with its name in the result."""
     columns = source_columns(frame.columns, source_names)
-    carried = [(columns[name], _copy_name(number)) for number, name in enumerate(source_names)]
     internal = {name for name in frame.columns if is_internal(name)}
     internal -= {*_PYTHON_RESULT, *columns.values()}
-    carried += [(name, name) for name in sorted(internal)]
-    guarded_steps = shipped("map_in_arrow").GuardedSteps(
+    copies = [(columns[name], _copy_name(number)) for number, name in enumerate(source_names)]
+    return [*copies, *[(name, name) for name in sorted(internal)]]
+
+
+def _fields(frame: DataFrame, carried: Sequence[tuple[str, str]]) -> list[T.StructField]:
+    return [T.StructField(new, frame.schema[name].dataType) for name, new in carried]
+
+
+def _result_fields(numbered_steps: Sequence[tuple[int, Step]]) -> list[T.StructField]:
+    # A failed record's columns are NULL, so Spark's schema must be nullable.
+    fields = python_schema(numbered_steps).fields
+    return [T.StructField(field.name, field.dataType, True) for field in fields]
+
+
+def _python_steps(
+    kind: str,
+    frame: DataFrame,
+    numbered_steps: Sequence[tuple[int, Step]],
+    policy: Policy,
+    carried: list[tuple[str, str]],
+) -> Any:
+    """Return the function for `mapInArrow`, of one of its classes."""
+    return getattr(shipped("map_in_arrow"), kind)(
         python_steps(numbered_steps),
         timezone=python_zone(frame.sparkSession),
         rules=shipped_rules(policy),
         carried=carried,
     )
-    carried_fields = [T.StructField(new, frame.schema[name].dataType) for name, new in carried]
-    # A failed record's columns are NULL, so Spark's schema must be nullable.
-    result_fields = [
-        T.StructField(field.name, field.dataType, True)
-        for field in python_schema(numbered_steps).fields
-    ]
-    schema = T.StructType([*carried_fields, *_PYTHON_RESULT.values(), *result_fields])
-    return map_in_arrow(frame, guarded_steps, schema)
 
 
 def python_steps(numbered_steps: Sequence[tuple[int, Step]]) -> list[object]:

@@ -59,11 +59,17 @@ class StagedWriter:
             slow.jobs.phase("fast path")
             reads = self.path.reads(source)
             rows = self.path.frame(reads.frame, blocked)
-            if not self._returns(lambda: self._stage(sink, rows), batch):
+            evaluated: Evaluated | None = None
+
+            def evaluate() -> None:
+                nonlocal evaluated
+                self._stage(sink, rows)
+                evaluated = self.path.evaluated(
+                    records=reads.count(), record_hash=slow.committer.replay_check.record_hash
+                )
+
+            if not self._returns(evaluate, batch):
                 return NotWritten.RAISED
-            evaluated = self.path.evaluated(
-                records=reads.count(), record_hash=slow.committer.replay_check.record_hash
-            )
             if evaluated is None:
                 return NotWritten.TOO_MANY
             slow.check()
@@ -78,7 +84,7 @@ class StagedWriter:
             number = slow.journal.ledger.batch_number(batch)
             if not self._returns(lambda: sink.publish(number), batch):
                 return NotWritten.RAISED
-        return Written(evaluated.clean, evaluated.records)
+        return Written(evaluated.clean and not evaluated.retries, evaluated.records)
 
     def _commit(self, evaluated: Evaluated, batch: int) -> NotWritten | None:
         """Commit the decision about the collected records if the staged rows fit it."""
@@ -95,7 +101,7 @@ class StagedWriter:
             if decision.pause_offsets:
                 return NotWritten.STOPS_TASKS
             slow.check()
-        if slow.always_decides or not evaluated.clean:
+        if slow.always_decides or not evaluated.clean or evaluated.retries:
             slow.jobs.phase("store decision")
             slow.judge.log(decision)
             slow.committer.commit(evaluated, decision, batch=batch)

@@ -26,6 +26,9 @@ ORDINAL: Final = "__arrester_ordinal"
 LINK: Final = "__arrester_link"
 #: The number of attempts after the first in its Python steps.
 RETRIES: Final = "__arrester_retries"
+#: Of a batch of records, as an Arrow stream: those that did not simply pass. NULL: a row for the
+#: sink.
+PACKED: Final = "__arrester_packed"
 #: Whether no later record of the task was sent.
 STOPPED: Final = "__arrester_stopped"
 #: The number of a row, from 1, while the record that crashes `send` is isolated.

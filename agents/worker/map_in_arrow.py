@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from .arrow_reader import Row, Unreadable, records
 from .arrow_types import arrow_schema
-from .columns import ERROR, ERROR_TYPE, FILTERED, ORDINAL, OUTCOME, RETRIES
+from .columns import ERROR, ERROR_TYPE, FILTERED, ORDINAL, OUTCOME, PACKED, RETRIES
 from .errors import RETRIABLE, Rules, bounded_fields, error_row, text
 from .python_steps import Results, StepFailure, Steps, UserFunction
 from .type_check import WrongType
@@ -189,6 +189,62 @@ class GuardedSteps(_PythonSteps):
         return pa.RecordBatch.from_arrays(
             [*carried, *added, *arrays], names=[*names, *kinds, *types.names]
         )
+
+
+class StagedSteps(GuardedSteps):
+    """All Python steps on the staged path: only rows for the sink leave one by one.
+
+    A further row of each batch has the records that failed, are decided already, or took more than
+    one attempt, with the `carried` columns. So records that pass carry nothing.
+    """
+
+    def _results(self, batch: pa.RecordBatch, steps: Steps, types: pa.Schema) -> pa.RecordBatch:
+        outcomes = batch.column(batch.schema.get_field_index(OUTCOME)).to_pylist()
+        undecided = [n for n, outcome in enumerate(outcomes) if outcome is None]
+        results = steps.run(records(batch, undecided if len(undecided) < len(outcomes) else None))
+        packed = self._packed(batch, results, outcomes, undecided)
+        columns = [pa.nulls(len(results.record_of), pa.binary()), *results.arrays]
+        if packed is not None:
+            more = [pa.array([packed], pa.binary())]
+            more += [pa.nulls(1, column.type) for column in results.arrays]
+            columns = [pa.concat_arrays(pair) for pair in zip(columns, more, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, names=[PACKED, *types.names])
+
+    def _packed(
+        self,
+        batch: pa.RecordBatch,
+        results: Results,
+        outcomes: list[int | None],
+        undecided: list[int],
+    ) -> bytes | None:
+        """Return the records that did not simply pass, as an Arrow stream; None: there are none."""
+        errors = _column(batch, ERROR, None)
+        decided: dict[int, tuple[int | None, Row | None, int]] = {
+            number: (outcome, errors[number], 0)
+            for number, outcome in enumerate(outcomes)
+            if outcome is not None
+        }
+        for record in {*results.failures, *results.retries}:
+            retries = results.retries.get(record, 0)
+            # One that passed or has no rows was only repeated.
+            outcome, error = self._outcome(results.failures.get(record), passed=True)
+            decided[undecided[record]] = outcome, error, retries
+        if not decided:
+            return None
+        numbers = pa.array(sorted(decided), pa.int32())
+        carried = [
+            batch.column(batch.schema.get_field_index(name)).take(numbers)
+            for name, _ in self._carried
+        ]
+        kinds = {OUTCOME: pa.int32(), ERROR: to_arrow_type(ERROR_TYPE), RETRIES: pa.int64()}
+        values = zip(*[decided[number] for number in sorted(decided)], strict=True)
+        added = [pa.array(each, kind) for each, kind in zip(values, kinds.values(), strict=True)]
+        names = [*[name for _, name in self._carried], *kinds]
+        packed = pa.RecordBatch.from_arrays([*carried, *added], names=names)
+        stream = pa.BufferOutputStream()
+        with pa.ipc.new_stream(stream, packed.schema) as writer:
+            writer.write_batch(packed)
+        return bytes(stream.getvalue())
 
 
 def _internal_columns(batch: pa.RecordBatch, results: Results) -> dict[str, list[Any]]:

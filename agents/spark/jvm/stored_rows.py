@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
 from arrester.agents.spark.jvm.catalyst import (
     analysed_plan,
@@ -96,6 +101,37 @@ def on_driver(spark: SparkSession, output: Any, rows: Any) -> DataFrame:
     no_stream = [jvm_class(jvm, "scala.Option").empty()] if has_classic(spark) else []
     relation = jvm_class(jvm, _LOCAL_RELATION)(output, array_as_seq(spark, rows), False, *no_stream)
     return frame_of(spark, relation)
+
+
+def of_arrow_streams(rows: DataFrame, name: str, schema: T.StructType) -> DataFrame:
+    """Return a frame on the driver of the rows in the Arrow streams of a column: one or more.
+
+    The JVM reads them as it reads what a Python worker returns, so no value changes.
+    """
+    spark = rows.sparkSession
+    streams = [row[name] for row in rows.select(name).collect()]
+    jvm: Any = spark._jvm
+    with TemporaryDirectory(prefix="arrester-") as folder:
+        file = Path(folder) / "rows"
+        _join_streams(streams, file)
+        batches = jvm.PythonSQLUtils.readArrowStreamFromFile(str(file))
+    session: Any = spark._jsparkSession
+    frame = DataFrame(jvm.PythonSQLUtils.toDataFrame(batches, schema.json(), session), spark)
+    return to_driver(frame)
+
+
+def _join_streams(streams: Sequence[bytes], file: Path) -> None:
+    """Write the batches of all streams, whose schemas are equal, to a file."""
+    # Not every driver has it: only Python steps need it.
+    import pyarrow as pa
+
+    with ExitStack() as stack:
+        writer: Any = None
+        for stream in streams:
+            reader = stack.enter_context(pa.ipc.open_stream(stream))
+            writer = writer or stack.enter_context(pa.ipc.new_stream(str(file), reader.schema))
+            for batch in reader:
+                writer.write_batch(batch)
 
 
 def local_row_count(frame: DataFrame) -> int:

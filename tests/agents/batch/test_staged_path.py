@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,13 @@ from arrester.agents.run.staged_writer import NotWritten, StagedWriter
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.spark.jvm import hadoop
 from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, TaskPaused
+from arrester.controlplane.domain.events import (
+    RecordFailed,
+    ResumeHow,
+    RetriesCounted,
+    TaskDied,
+    TaskPaused,
+)
 from arrester.controlplane.domain.state.states import TaskStatus
 from tests.agents.batch.test_path_selection import reported, states_of
 from tests.agents.pipeline_bench import Bench, blocks, levels_of
@@ -137,6 +144,84 @@ def test_the_staged_path_has_the_result_of_the_slow_path(
         for bench in (staged, slow)
     ]
     assert dead_letters[0] == dead_letters[1] == [("a", "1"), ("a", "5"), ("c", "None")]
+    assert not left_in(staged.folder / "out")
+
+
+def checking(folder: Path) -> Callable[[dict[str, Any]], Any]:
+    """Return a Python step that fails, retries, leaves out or repeats some records."""
+    place = str(folder / "attempts")
+
+    def check(row: dict[str, Any]) -> Any:
+        import os
+
+        named = {name: row[name] for name in ("task", "position")}
+        value = row["value"]
+        if value == "none":
+            return None
+        if value == "two":
+            return [named | {"n": 1}, named | {"n": 2}]
+        if value == "one of two":
+            return [named | {"n": 1}, named | {"n": "not a number"}]
+        if value == "once":
+            if not os.path.exists(place):
+                os.mkdir(place)
+                raise TimeoutError("try again")
+            return named | {"n": 0}
+        return named | {"n": int(value)}
+
+    return check
+
+
+def python_scene(spark: SparkSession, folder: Path) -> Bench:
+    """Run records that fail in a native step, and in each way in a Python step."""
+    folder.mkdir()
+    bench = Bench(spark, folder)
+    bench.add(("a", 0, "0"), ("b", 0, "0"))
+    bench.add(
+        ("a", 1, "two"), ("a", 2, "2"), ("b", 1, "none"), ("b", 2, " once "), ("c", None, "5")
+    )
+    bench.add(("a", 3, "x"), ("b", 3, "one of two"), ("b", 4, "4"), ("a", 4, "native"))
+    bench.add(("d", 1, "x"), ("d", 2, "2"), ("a", 5, "5"))
+    bench.add(("d", 3, "3"), ("d", 4, "x"), ("a", 6, "x"), ("a", 7, "none"), ("a", 8, "8"))
+    builder = bench.define(on_error=LogAndContinue())
+    number = F.when(F.col("value") == "native", F.col("value")).otherwise("0").cast("int")
+    builder = builder.deserialize("number", number, on_error=LogAndContinue())
+    # The source's own value is reported, not this one.
+    builder = builder.columns("trimmed", value=F.trim("value"), on_error=LogAndContinue())
+    schema = "task STRING, position BIGINT, n INT"
+    builder = builder.process("check", checking(folder), schema=schema, on_error=Answering("d"))
+    pipeline = builder.write_files(str(folder / "out"), format="json")
+    bench.start(pipeline, errors_retries_limit=3, errors_retries_delay_max_ms=1)
+    bench.wait_for_input()
+    bench.stop()
+    return bench
+
+
+@pytest.mark.smoke
+def test_python_steps_on_the_staged_path_have_the_result_of_the_slow_path(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcomes: Outcomes
+) -> None:
+    staged = python_scene(spark, tmp_path / "staged")
+    assert not staged.deaths
+    assert outcomes == [None, None, None, NotWritten.STOPS_TASKS, None]
+    on_slow_path(monkeypatch)
+    slow = python_scene(spark, tmp_path / "slow")
+    assert len(outcomes) == 5
+
+    assert written(staged) == written(slow)
+    assert [each for each in written(staged) if each[0] == "a"] == [
+        *(("a", 0, 0), ("a", 1, 1), ("a", 1, 2), ("a", 2, 2), ("a", 5, 5), ("a", 8, 8)),
+    ]
+    assert reported(staged) == reported(slow)
+    assert states_of(staged) == states_of(slow)
+    assert states_of(staged)["d"] == (TaskStatus.PAUSED, 1, 4)
+    assert [each.retries for each in staged.outbox.of(RetriesCounted)] == [1]
+    dead_letters = [
+        sorted((str(row["task"]), str(row["position"]), row["row"]) for row in dead)
+        for dead in (staged.dead_letters(), slow.dead_letters())
+    ]
+    assert dead_letters[0] == dead_letters[1]
+    assert len(dead_letters[0]) == 5
     assert not left_in(staged.folder / "out")
 
 

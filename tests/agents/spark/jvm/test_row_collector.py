@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from arrester.agents.spark.column_names import quoted
+from arrester.agents.spark.column_names import map_in_arrow, quoted
 from arrester.agents.spark.jvm.catalyst import collected
 from arrester.agents.spark.jvm.row_collector import RowCollector
+from arrester.agents.spark.jvm.stored_rows import of_arrow_streams
 from arrester.agents.spark.local_checkpoint import ID
 from tests.patience import PATIENCE_SECONDS
 
@@ -79,6 +82,25 @@ def test_collected_rows_are_unchanged(spark: SparkSession) -> None:
     job = Job(collector, frame, "id = 3")
     assert job.rows is not None
     assert in_binary(job.rows.drop(ID)) == in_binary(frame.where("id = 3"))
+
+
+@pytest.mark.smoke
+def test_rows_that_a_python_worker_packs_are_unchanged(spark: SparkSession) -> None:
+    """Values that Python does not have, such as the date 1582-10-10, stay the same, too."""
+
+    def packing(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        for batch in batches:
+            stream = pa.BufferOutputStream()
+            with pa.ipc.new_stream(stream, batch.schema) as writer:
+                writer.write_batch(batch)
+            yield pa.RecordBatch.from_arrays([pa.array([bytes(stream.getvalue())])], ["packed"])
+
+    frame = spark.sql(f"SELECT {_VALUES} FROM range(0, 9, 1, 3)").drop("months", "maps")
+    packed = map_in_arrow(frame, packing, "packed BINARY")
+    unpacked = of_arrow_streams(packed, "packed", frame.schema)
+    assert in_binary(unpacked) == in_binary(frame)
 
 
 @pytest.mark.parametrize("limits", [{"rows": 2}, {"size": 1_000}])
