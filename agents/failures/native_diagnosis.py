@@ -6,7 +6,7 @@ earlier Python steps and transforms run again, as a job over these records.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -107,7 +107,7 @@ def _evaluator(
     """
     shape = T.StructType([T.StructField(ROW, pipeline.source.schema)])
     records = pipeline.source.sparkSession.createDataFrame([], shape)
-    return NativeEvaluator(_unwrapped(records), _expressions(pipeline.steps[:number]))
+    return _evaluator_of(_unwrapped(records), pipeline.steps[:number])
 
 
 def _problems_after_rerun(examples: DataFrame, steps: Sequence[Step], first: int) -> list[Problem]:
@@ -134,16 +134,19 @@ def _problems_after_rerun(examples: DataFrame, steps: Sequence[Step], first: int
             rows = by_record.setdefault(row.getLong(position), [])
             if row.isNullAt(outcome):
                 rows.append(row)
-    evaluator = NativeEvaluator(frame.drop(*INTERNAL), _expressions(steps[first:]))
+    evaluator = _evaluator_of(frame.drop(*INTERNAL), steps[first:])
     problems_by_record = [evaluator.problems_of(by_record[at]) for at in sorted(by_record)]
     return [
         next((each for each in of_record if each), NOT_REPEATED) for of_record in problems_by_record
     ]
 
 
-def _expressions(steps: Sequence[Step]) -> list[Mapping[str, Column]]:
-    assert all(isinstance(step, Native) for step in steps)
-    return [step.expressions for step in steps if isinstance(step, Native)]
+def _evaluator_of(frame: DataFrame, steps: Sequence[Step]) -> NativeEvaluator:
+    native = [step for step in steps if isinstance(step, Native)]
+    assert len(native) == len(steps)
+    prepared = [step.prepared for step in native]
+    keeps_state = any(each is None or each.isolated is not None for each in prepared)
+    return NativeEvaluator(frame, [step.expressions for step in native], keeps_state=keeps_state)
 
 
 def _unwrapped(examples: DataFrame) -> DataFrame:

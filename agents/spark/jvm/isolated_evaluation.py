@@ -68,14 +68,16 @@ static class IsolatedEvaluation extends scala.runtime.AbstractFunction1
     implements java.util.function.Function {
   private final byte[] steps;
   private final boolean returnsExceptions;
+  private final boolean keepsState;
   private scala.Function1[] projections;
 
   IsolatedEvaluation(Object[] references) {
     steps = (byte[]) references[0];
     returnsExceptions = ((Boolean) references[1]).booleanValue();
+    keepsState = ((Boolean) references[2]).booleanValue();
     // Each Spark task has its own reference. On the driver, outside of tasks, it is shared.
     if (org.apache.spark.TaskContext.get() != null) {
-      ((java.util.concurrent.atomic.AtomicReference) references[2]).set(this);
+      ((java.util.concurrent.atomic.AtomicReference) references[3]).set(this);
     }
   }
 
@@ -86,7 +88,7 @@ static class IsolatedEvaluation extends scala.runtime.AbstractFunction1
       for (int i = 0; i < projections.length; i++) result = projections[i].apply(result);
       return ((InternalRow) result).copy();
     } catch (Throwable exception) {
-      projections = null;
+      if (keepsState) projections = null;
       if (returnsExceptions) return exception;
       boolean endsTheTask = !scala.util.control.NonFatal.apply(exception)
           || exception instanceof org.apache.spark.TaskKilledException;
@@ -149,14 +151,19 @@ def isolated_attempt(spark: SparkSession, expressions: Mapping[str, Any]) -> Any
     return _call(spark, steps, _row(spark, inputs), optimized.dataType())
 
 
-def isolated_function(spark: SparkSession, projections: list[tuple[Any, Any]]) -> Any:
+def isolated_function(
+    spark: SparkSession, projections: list[tuple[Any, Any]], *, keeps_state: bool
+) -> Any:
     """Return a Java function from a row to that after the projections, or to their exception.
 
-    A projection is a Scala Seq of expressions, and one of its input's columns.
+    A projection is a Scala Seq of expressions, and one of its input's columns. If they may keep a
+    state, each exception is followed by a new copy of them, which takes some milliseconds.
     """
     code_generator = jvm_class(spark._jvm, _CODE_GENERATOR)
     generated = code_generator.compile(_code(spark))._1()
-    return generated.generate(_array(spark, [_serialized(spark, projections), True, None]))
+    return generated.generate(
+        _array(spark, [_serialized(spark, projections), True, keeps_state, None])
+    )
 
 
 def _is_input(spark: SparkSession, node: Any) -> bool:
@@ -222,7 +229,7 @@ def _call(spark: SparkSession, steps: Any, row: Any, kind: Any) -> Any:
         jvm, _CODE_GENERATOR, "compile", _object(jvm, _code(spark), _CODE), "scala.Tuple2"
     )
     generated_class = _object_type(jvm, f"{_EXPRESSIONS}.codegen.GeneratedClass")
-    references = _object(jvm, _array(spark, [steps, False, reference]), "[Ljava.lang.Object;")
+    references = _object(jvm, _array(spark, [steps, False, True, reference]), "[Ljava.lang.Object;")
     created = invoke(invoke(compiled, "_1", generated_class), "generate", function, references)
     evaluation = jvm_class(jvm, f"{_EXPRESSIONS}.Coalesce")(to_seq(jvm, [existing, created]))
     return invoke(evaluation, "apply", kind, row)

@@ -21,10 +21,17 @@ from arrester.agents.spark.jvm.problems import problems_of_java
 class NativeEvaluator:
     """Evaluate the last of some native steps for rows of the first one's input.
 
-    Each step is a map of column names to expressions.
+    Each step is a map of column names to expressions. If none of them keeps a state, `keeps_state`
+    is False: then a failure takes less time.
     """
 
-    def __init__(self, frame: DataFrame, steps: Sequence[Mapping[str, Column]]) -> None:
+    def __init__(
+        self,
+        frame: DataFrame,
+        steps: Sequence[Mapping[str, Column]],
+        *,
+        keeps_state: bool = True,
+    ) -> None:
         self._spark = frame.sparkSession
         # The optimizer would evaluate a constant that is in no condition, and raise.
         is_row = F.spark_partition_id() >= 0
@@ -42,7 +49,9 @@ class NativeEvaluator:
             plan = plan.child()
         self._inspector = java_inspector(self._spark)
         self._evaluate = isolated_function(
-            self._spark, [(project.projectList(), project.child().output()) for project in projects]
+            self._spark,
+            [(project.projectList(), project.child().output()) for project in projects],
+            keeps_state=keeps_state,
         )
         #: A projection writes each row into the same object, and each pipeline has its own thread.
         self._lock = Lock()
