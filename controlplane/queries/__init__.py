@@ -84,6 +84,7 @@ from arrester.controlplane.queries.current_state.tasks import (
     stopped_by_group,
     task,
     tasks,
+    tasks_of_each,
 )
 from arrester.controlplane.queries.event_feed import Feed, feed
 from arrester.controlplane.queries.failure_history.counts import (
@@ -222,6 +223,6 @@ __all__ = [
     "quiet_groups", "redrive_progress", "reports", "restartable", "resumed_by", "rollout_tasks",
     "run_ends", "run_gauges", "runs", "search", "skipped_in_rollout", "skipped_of_tasks", "stages",
     "state_changes", "stopped_by_group", "storage", "task", "task_gauges", "task_history",
-    "task_state_changes", "tasks", "threads", "tokens", "top_causes", "verdict", "verdicts",
-    "without_run",
+    "task_state_changes", "tasks", "tasks_of_each", "threads", "tokens", "top_causes", "verdict",
+    "verdicts", "without_run",
 ]  # fmt: skip

@@ -85,7 +85,10 @@ class StatusSerializer(serializers.Serializer[Any]):
     failed_last_hour = serializers.DictField(
         child=serializers.IntegerField(), help_text="Failed records by application."
     )
-    stopped = TaskSerializer(many=True, help_text=f"DEAD and PAUSED tasks, {_TASKS} of each.")
+    stopped = TaskSerializer(
+        many=True,
+        help_text=f"DEAD and PAUSED tasks, {_TASKS} of each at most, of each application some.",
+    )
 
 
 class StatusView(base.RestView):
@@ -100,7 +103,7 @@ class StatusView(base.RestView):
         stopped = [
             task
             for state in (TaskStatus.DEAD, TaskStatus.PAUSED)
-            for task in queries.tasks(queries.TaskFilter(state=state.value), limit=_TASKS).rows
+            for task in queries.tasks_of_each(queries.TaskFilter(state=state.value), most=_TASKS)
         ]
         pipelines = queries.pipeline_flows(now=timezone.now())
         lags = [each.lag for each in applications]

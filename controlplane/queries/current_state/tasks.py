@@ -155,6 +155,21 @@ def tasks(
     return paging.page(rows, limit=limit, key=lambda task: _key(task, sort))
 
 
+def tasks_of_each(wanted: TaskFilter, *, most: int) -> list[TaskState]:
+    """Return `most` tasks, the last stopped first, of each application some: one of them may have
+    very many."""
+    where, parameters = _where(wanted)
+    since = _COLUMNS["since"]
+    newest_first = f"{since} DESC, digest DESC"
+    numbered = (
+        f"SELECT digest, {since} AS since, row_number() OVER"
+        f" (PARTITION BY application ORDER BY {newest_first}) AS place FROM task WHERE {where}"
+    )
+    first = f"SELECT digest FROM ({numbered}) ORDER BY place, since DESC LIMIT %s"
+    condition = f"digest IN ({first}) ORDER BY {newest_first}"
+    return row_mapping.TASKS.load(condition, [*parameters, most])
+
+
 def _where(wanted: TaskFilter) -> tuple[str, list[Any]]:
     """Return the condition of a filter as SQL, and its parameters."""
     by_run = wanted.state in (TaskStatus.RUNNING, NO_RUN)

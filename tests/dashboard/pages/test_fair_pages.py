@@ -14,6 +14,7 @@ from arrester.controlplane.domain.events import (
     Event,
     InstanceStarted,
     PipelinePaused,
+    TaskPaused,
     ThreadDied,
     ThreadStarted,
 )
@@ -33,6 +34,7 @@ def few(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overview, "PIPELINES", 4)
     monkeypatch.setattr(server, "_CONDITIONS", 4)
     monkeypatch.setattr(server, "_PIPELINES", 4)
+    monkeypatch.setattr(server, "_TASKS", 4)
     monkeypatch.setattr(pipelines, "SHOWN", 4)
     died = ThreadDied(reason="disk", failure=FAILURE, recordless=True)
     now = datetime.now(UTC)
@@ -42,7 +44,9 @@ def few(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     streams.append(run("quiet", 99, paused), received_at=now, application="quiet")
 
 
-def run(application: str, number: int, last: ThreadDied | PipelinePaused) -> list[Event]:
+def run(
+    application: str, number: int, last: ThreadDied | PipelinePaused | TaskPaused
+) -> list[Event]:
     """Return the events of a run, whose instance is of its application."""
     id = UUID(int=number + 1)
     of = replace(RUN, pipeline=f"{application}-{number}", checkpoint=f"cp-{number}")
@@ -75,6 +79,16 @@ def test_status_has_the_conditions_and_pipelines_of_a_quiet_application(viewer: 
     assert [each["application"] for each in status["conditions"]] == ["noisy"] * 3 + ["quiet"]
     assert status["conditions_in_all"] == NOISY + 1
     assert [each["application"] for each in status["pipelines"]] == ["noisy"] * 3 + ["quiet"]
+
+
+def test_status_has_the_stopped_tasks_of_a_quiet_application(viewer: Client) -> None:
+    """Those of the other application have stopped since."""
+    for application, number in [("quiet", 99), *(("noisy", each) for each in range(NOISY))]:
+        paused = TaskPaused(task="a", position=number, failure=FAILURE)
+        events = run(application, number, paused)[1:]
+        streams.append(events, received_at=datetime.now(UTC), application=application)
+    stopped = viewer.get("/api/status").json()["stopped"]
+    assert [each["application"] for each in stopped] == ["noisy"] * 3 + ["quiet"]
 
 
 def test_pipelines_are_filtered_by_application_and_run(viewer: Client) -> None:
