@@ -85,7 +85,7 @@ def _are_distinct(evaluated: Evaluated, pipeline: Pipeline, examples: int) -> bo
         positions.setdefault((task, entry), set()).add(position)
     if sum(map(len, positions.values())) < len(coordinates):
         return False
-    if not coordinates or not evaluated.has_passed_rows:
+    if not coordinates or evaluated.on_driver:
         return True
     if len(coordinates) > _LISTED_RECORDS or len(positions) > _LISTED_TASKS:
         return False

@@ -62,8 +62,8 @@ class Evaluated:
     collected_failures: FailureSet | None = None
     #: The hash of its records; None: it is not needed.
     record_hash: RecordHash | None = None
-    #: Whether the rows of all records that passed are among the rows.
-    has_passed_rows: bool = True
+    #: Whether the rows are on the driver: those of records that passed are not among them.
+    on_driver: bool = False
     #: The number of records that were evaluated; None: those of the rows.
     evaluated: int | None = None
 

@@ -137,7 +137,7 @@ class StagedPath:
             failed=sum(row[OUTCOME] is not None for row in found) - held,
             held=held,
             retries=sum(row[RETRIES] for row in found),
-            has_passed_rows=False,
+            on_driver=True,
             record_hash=record_hash,
             evaluated=records - held,
         )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from pyspark.sql import DataFrame, GroupedData
+from pyspark.sql import DataFrame, GroupedData, Row
 from pyspark.sql import functions as F
 
 from arrester.agents.dead_letters.destinations import RejectedDeadLetters
@@ -23,6 +24,27 @@ from arrester.controlplane.domain.wire import dead_letter_columns
 #: Events have the IDs of at most this many dead letters per task, and per entry.
 _LISTED_PER_TASK: Final = 20
 _LISTED: Final = 100
+#: What events have of a dead letter.
+_COLUMNS: Final = ("task", "position", "id", "actor", "reason", "fingerprint", "size")
+
+
+class _Chunk(NamedTuple):
+    """Some dead letters of a task, in order of position."""
+
+    task: str | None
+    #: Whether they are identified by their row.
+    by_row: bool
+    chunk: int
+    first: int | None
+    last: int | None
+    actor: str | None
+    reason: str | None
+    fingerprints: Sequence[str]
+    positions: Sequence[int]
+    sizes: Sequence[int]
+    #: Of each, the place of its fingerprint from 1; 0: it has none.
+    causes: Sequence[int]
+    ids: Sequence[str]
 
 
 def stored_events(
@@ -30,37 +52,75 @@ def stored_events(
 ) -> list[RecordsDeadLettered]:
     """Return events of all dead letters, by task. The first ones also have IDs as text.
 
-    Unless they are few, the driver reads one partition at a time, and Spark computes the next one.
+    Few are grouped on the driver. Of many, it reads one partition at a time, and Spark computes the
+    next one.
     """
-    chunks = _chunks(stored)
     events, remaining = [], _LISTED
-    for row in chunks.collect() if few else chunks.toLocalIterator(prefetchPartitions=True):
-        ids = row["ids"]
+    chunks = _chunks_on_driver(stored) if few else _chunks_in_spark(stored)
+    for each in chunks:
         # The positions of the others, or their ids, are in the columns.
-        listed = tuple(ids[: min(remaining, _LISTED_PER_TASK)]) if row["chunk"] == 0 else ()
+        most = min(remaining, _LISTED_PER_TASK) if each.chunk == 0 else 0
+        listed = tuple(each.ids[:most])
         remaining -= len(listed)
-        positions = None if row["by_row"] else row["positions"]
         events.append(
             RecordsDeadLettered(
-                task=row["task"],
-                count=len(row["sizes"]),
+                task=each.task,
+                count=len(each.sizes),
                 ids=listed,
                 place=place,
                 format=format,
-                first_position=row["first"],
-                last_position=row["last"],
-                actor=row["actor"],
-                reason=row["reason"],
+                first_position=each.first,
+                last_position=each.last,
+                actor=each.actor,
+                reason=each.reason,
                 records=dead_letter_columns.pack(
-                    fingerprints=row["fingerprints"],
-                    causes=row["causes"],
-                    sizes=row["sizes"],
-                    positions=positions,
-                    ids=ids,
+                    fingerprints=each.fingerprints,
+                    causes=each.causes,
+                    sizes=each.sizes,
+                    positions=None if each.by_row else each.positions,
+                    ids=each.ids,
                 ),
             )
         )
     return events
+
+
+def _chunks_on_driver(stored: DataFrame) -> Iterator[_Chunk]:
+    """Yield the chunks of few dead letters, as `_chunks` has them."""
+    groups: defaultdict[tuple[str | None, bool], list[Row]] = defaultdict(list)
+    for row in stored.selectExpr(*_COLUMNS, f"{BY_ROW} AS by_row").collect():
+        groups[row.task, row.by_row].append(row)
+    for task, by_row in sorted(groups, key=lambda key: (key[0] is not None, *map(str, key))):
+        rows = sorted(groups[task, by_row], key=lambda row: _nulls_first(row.position))
+        for number, begin in enumerate(range(0, len(rows), dead_letter_columns.MAX_RECORDS)):
+            some = rows[begin : begin + dead_letter_columns.MAX_RECORDS]
+            positions = [row.position for row in some]
+            placed = [position for position in positions if position is not None]
+            found = dict.fromkeys(row.fingerprint for row in some if row.fingerprint is not None)
+            places = {fingerprint: place for place, fingerprint in enumerate(found, start=1)}
+            yield _Chunk(
+                task=task,
+                by_row=by_row,
+                chunk=number,
+                first=min(placed, default=None),
+                last=max(placed, default=None),
+                actor=some[0].actor,
+                reason=some[0].reason,
+                fingerprints=list(found),
+                positions=positions,
+                sizes=[row.size for row in some],
+                causes=[places.get(row.fingerprint, 0) for row in some],
+                ids=[row.id for row in some],
+            )
+
+
+def _nulls_first(position: int | None) -> tuple[bool, int]:
+    return position is not None, position or 0
+
+
+def _chunks_in_spark(stored: DataFrame) -> Iterator[_Chunk]:
+    for row in _chunks(stored).toLocalIterator(prefetchPartitions=True):
+        yield _Chunk(**row.asDict())
 
 
 def _chunks(stored: DataFrame) -> DataFrame:
@@ -69,9 +129,8 @@ def _chunks(stored: DataFrame) -> DataFrame:
     Dead letters that are identified by their row are apart. The dead letters of a task were skipped
     by the same operator, or by none.
     """
-    columns = ("task", "position", "id", "actor", "reason", "fingerprint", "size")
     return (
-        _in_chunks(stored, *columns, order="monotonically_increasing_id()")
+        _in_chunks(stored, *_COLUMNS, order="monotonically_increasing_id()")
         .agg(
             F.expr("min(position) AS first"),
             F.expr("max(position) AS last"),

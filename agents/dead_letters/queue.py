@@ -31,6 +31,7 @@ from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import Storage
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.jvm.problems import problem_of
+from arrester.agents.spark.jvm.stored_rows import to_driver
 from arrester.controlplane.domain.error_policy import classify
 from arrester.controlplane.domain.error_policy.log_levels import LogMessage
 from arrester.controlplane.domain.error_policy.retry import Attempts, next_attempt
@@ -138,22 +139,26 @@ class DeadLetterQueue:
         context: DeadLetterContext,
         *,
         few: bool,
+        on_driver: bool = False,
         folder: str | None = None,
     ) -> tuple[DeadLetters, list[RecordsDeadLettered]]:
         """Store the dead letters of some records in a folder; return their name and events.
 
         `frame` has the columns ROW, TASK, POSITION, OUTCOME and ERROR; records that an operator
-        skipped also have SKIP. `diagnosed` are those that the driver has diagnosed. `few`: the rows
-        may be processed in one partition. Nothing is visible at the destination before `deliver`.
+        skipped also have SKIP. `diagnosed` are those that the driver has diagnosed. `few`: the
+        driver may process them; `on_driver`: it has their rows. Nothing is visible at the
+        destination before `deliver`.
         """
         day = context.at.astimezone(UTC).date().isoformat()
         dead_letters = DeadLetters(name=context.name, day=day, folder=folder)
         rows = self._rows.dead_letters(frame, diagnosed, context, raw=self._destination.raw)
+        if on_driver:
+            rows = to_driver(rows).coalesce(1)
         stored = self._files.write(dead_letters, rows)
+        if on_driver:
+            # As stored there, without reading it.
+            stored = rows
         self._stored = {dead_letters.name: stored}
-        if few:
-            # Within one partition, Spark ranks and groups without a shuffle.
-            stored = stored.coalesce(1)
         place, format = self._destination.location(dead_letters), self._destination.format
         return dead_letters, stored_events(stored, place=place, format=format, few=few)
 

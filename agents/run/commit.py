@@ -185,7 +185,11 @@ class Committer:
         )
         frame = evaluated.frame.where(has_failed() & ~held)
         return self.dead_letters.store(
-            frame, decision.examples, context, few=evaluated.failures.is_small
+            frame,
+            decision.examples,
+            context,
+            few=evaluated.failures.is_small,
+            on_driver=evaluated.on_driver,
         )
 
     def open(self, chunks: tuple[Chunk, ...]) -> None:
