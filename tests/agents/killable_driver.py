@@ -1,10 +1,12 @@
 """A driver process of its own, to be killed.
 
-    python -m tests.agents.killable_driver FOLDER [POINT] [produce | atomic | jdbc | iceberg]
+    python -m tests.agents.killable_driver FOLDER [POINT] [END]
 
-It ends by itself when the file `stop` appears, and kills itself with SIGKILL at POINT:
+END is `produce`, `atomic`, `files`, `jdbc`, `iceberg`, or empty: a sink that is not atomic. The
+process ends by itself when the file `stop` appears, and kills itself with SIGKILL at POINT:
 `before-entry:KIND` or `after-entry:KIND` of the journal, `after-sink:NUMBER`, `after-count:BATCH`
 or `before-settle:BATCH` of the flow, or `after-abort`: then the sink is all or nothing. With
+`files`, it is `before-publication` or `after-publication` of staged ones in FOLDER/files. With
 `jdbc`, it is `before-commit` or `after-commit` of a write into the table `lines` of JDBC_URL, or
 `in-insert`, a second after its begin. With `iceberg`, the table is `lake.db.lines` in FOLDER/lake;
 `at-file:PATTERN` is when a file of it exists.
@@ -29,6 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from arrester.agents.config import AgentConfig
 from arrester.agents.definition.builder import define
+from arrester.agents.definition.files import StagedFiles
 from arrester.agents.handlers import ErrorContext, LogAndContinue, LogAndPause, Record, RecordError
 from arrester.agents.journal.entries import Entry
 from arrester.agents.journal.journal import Journal
@@ -145,6 +148,21 @@ def die_in_transaction(point: str) -> None:
     JdbcConnection.execute = dying_execute  # type: ignore[method-assign]
 
 
+def die_at_publication(point: str) -> None:
+    """Arrange for this process to be killed around the first publication of staged files."""
+    publish = StagedFiles.publish
+
+    def dying_publish(self: StagedFiles, number: int) -> None:
+        if point == "before-publication":
+            os.kill(os.getpid(), signal.SIGKILL)
+        publish(self, number)
+        if point == "after-publication":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if point.endswith("-publication"):
+        StagedFiles.publish = dying_publish  # type: ignore[method-assign]
+
+
 def die_at_file(folder: Path, point: str) -> None:
     """Arrange for this process to be killed when a file of this pattern exists."""
     when, _, pattern = point.partition(":")
@@ -228,10 +246,16 @@ def main(folder: Path, point: str, end: str) -> None:
                 sent.write(f"{row['task']} {row['position']}\n")
 
         pipeline = lines.produce(send, on_error=ByValue())
+    elif end == "files":
+        parsed = lines.process("parse", parse, on_error=LogAndContinue())
+        files = str(folder / "files")
+        pipeline = parsed.write_files(files, format="json", number_column="number")
+        die_at_publication(point)
     elif end == "jdbc":
         url, user, password = os.environ["JDBC_URL"].split()
         login = {"user": user, "password": password}
-        pipeline = lines.write_jdbc("lines", url=url, options=login)
+        parsed = lines.process("parse", parse, on_error=LogAndContinue())
+        pipeline = parsed.write_jdbc("lines", url=url, options=login)
     elif end == "iceberg":
         table = "lake.db.lines"
         columns = "task STRING, position BIGINT, value STRING"

@@ -362,12 +362,57 @@ def check_all(
 
 
 @pytest.mark.long
+def test_a_driver_killed_around_a_publication_leaves_each_row_once_in_its_files(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    skipped = {1, 2, 3}
+    for number in range(5):
+        values = ["x", "skip" if number in skipped else "x", "x"]
+        rows = [
+            {"task": "a", "position": 3 * number + at, "value": value}
+            for at, value in enumerate(values)
+        ]
+        write_batch(tmp_path / "in", number, rows)
+    driver = Driver(tmp_path)
+    driver.end = "files"
+    points = [
+        "before-entry:batch",  # the rows are staged, the decision is not durable
+        "after-entry:batch",  # it is; nothing is published
+        "before-publication",  # the same, in the next micro-batch
+        "after-publication",  # all is visible, Spark has not committed
+    ]
+    left = []
+    for point in points:
+        driver.start(point)
+        driver.dies()
+        left.append(len(list((tmp_path / "files").glob("_arrester_*"))))
+    assert left == [1, 1, 1, 0]
+    driver.start()
+    driver.stop()
+
+    assert not list((tmp_path / "files").glob("_arrester_*"))
+    written = spark.read.json(str(tmp_path / "files")).select("position").collect()
+    missing = {3 * number + 1 for number in skipped}
+    assert sorted(position for (position,) in written) == sorted({*range(15)} - missing)
+    assert dead_letters_of(driver, spark) == [("a", position) for position in sorted(missing)]
+    data = [event.data for event in read_outbox(tmp_path / "outbox")]
+    assert sum(each.count for each in data if isinstance(each, RecordFailed)) == 3
+    assert sum(each.count for each in data if isinstance(each, RecordsDeadLettered)) == 3
+    flow = driver.flow()
+    assert (flow.records_in, flow.failed, flow.skipped, flow.micro_batches) == (15, 3, 3, 5)
+
+
+@pytest.mark.long
 def test_a_driver_killed_around_a_commit_leaves_each_row_once_in_its_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     points = ("before-commit", "after-commit", "in-insert")
     for number, task in enumerate("abc"):
-        rows = [{"task": task, "position": position, "value": task} for position in range(3)]
+        # Of one record of each, the decision is durable before the commit.
+        rows = [
+            {"task": task, "position": position, "value": "skip" if position == 3 else task}
+            for position in range(4)
+        ]
         write_batch(tmp_path / "in", number, rows)
     with postgres_server.running() as postgres:
         postgres.execute("CREATE TABLE lines (task text, position bigint, value text)")
@@ -399,7 +444,8 @@ def test_a_driver_killed_around_a_commit_leaves_each_row_once_in_its_table(
         assert postgres.rows("SELECT number FROM arrester_numbers") == [(2,)]
         left = postgres.rows("SELECT relname FROM pg_class WHERE relname LIKE 'arrester_staging%'")
         assert left == []
-        assert (driver.flow().records_in, driver.flow().micro_batches) == (9, 3)
+        flow = driver.flow()
+        assert (flow.records_in, flow.skipped, flow.micro_batches) == (12, 3, 3)
 
 
 @pytest.mark.parametrize(
