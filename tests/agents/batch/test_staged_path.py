@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -172,20 +175,21 @@ def checking(folder: Path) -> Callable[[dict[str, Any]], Any]:
     return check
 
 
-def python_scene(spark: SparkSession, folder: Path) -> Bench:
-    """Run records that fail in a native step, and in each way in a Python step."""
-    folder.mkdir()
+Batches = Sequence[Sequence[tuple[str, int | None, str]]]
+
+
+def ran_with_python_steps(spark: SparkSession, folder: Path, batches: Batches) -> Bench:
+    """Run micro-batches whose records may fail in a native step, and in each way in a Python step.
+
+    The task d stops at its first failed record.
+    """
+    folder.mkdir(parents=True)
     bench = Bench(spark, folder)
-    bench.add(("a", 0, "0"), ("b", 0, "0"))
-    bench.add(
-        ("a", 1, "two"), ("a", 2, "2"), ("b", 1, "none"), ("b", 2, " once "), ("c", None, "5")
-    )
-    bench.add(("a", 3, "x"), ("b", 3, "one of two"), ("b", 4, "4"), ("a", 4, "native"))
-    bench.add(("d", 1, "x"), ("d", 2, "2"), ("a", 5, "5"))
-    bench.add(("d", 3, "3"), ("d", 4, "x"), ("a", 6, "x"), ("a", 7, "none"), ("a", 8, "8"))
+    for batch in batches:
+        bench.add(*batch)
     builder = bench.define(on_error=LogAndContinue())
     number = F.when(F.col("value") == "native", F.col("value")).otherwise("0").cast("int")
-    builder = builder.deserialize("number", number, on_error=LogAndContinue())
+    builder = builder.deserialize("number", number, on_error=Answering("d"))
     # The source's own value is reported, not this one.
     builder = builder.columns("trimmed", value=F.trim("value"), on_error=LogAndContinue())
     schema = "task STRING, position BIGINT, n INT"
@@ -197,32 +201,75 @@ def python_scene(spark: SparkSession, folder: Path) -> Bench:
     return bench
 
 
+def results(bench: Bench) -> list[object]:
+    """Return what must not depend on the path."""
+    dead_letters = bench.dead_letters()
+    return [
+        written(bench),
+        reported(bench),
+        states_of(bench),
+        sorted((str(row["task"]), str(row["position"]), row["row"]) for row in dead_letters),
+        len(bench.deaths),
+        left_in(bench.folder / "out"),
+    ]
+
+
 @pytest.mark.smoke
 def test_python_steps_on_the_staged_path_have_the_result_of_the_slow_path(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcomes: Outcomes
 ) -> None:
-    staged = python_scene(spark, tmp_path / "staged")
+    batches: Batches = [
+        [("a", 0, "0"), ("b", 0, "0")],
+        [("a", 1, "two"), ("a", 2, "2"), ("b", 1, "none"), ("b", 2, " once "), ("c", None, "5")],
+        [("a", 3, "x"), ("b", 3, "one of two"), ("b", 4, "4"), ("a", 4, "native")],
+        [("d", 1, "x"), ("d", 2, "2"), ("a", 5, "5")],
+        [("d", 3, "3"), ("d", 4, "x"), ("a", 6, "x"), ("a", 7, "none"), ("a", 8, "8")],
+    ]
+    staged = ran_with_python_steps(spark, tmp_path / "staged", batches)
     assert not staged.deaths
     assert outcomes == [None, None, None, NotWritten.STOPS_TASKS, None]
     on_slow_path(monkeypatch)
-    slow = python_scene(spark, tmp_path / "slow")
+    slow = ran_with_python_steps(spark, tmp_path / "slow", batches)
     assert len(outcomes) == 5
 
-    assert written(staged) == written(slow)
+    assert results(staged) == results(slow)
     assert [each for each in written(staged) if each[0] == "a"] == [
         *(("a", 0, 0), ("a", 1, 1), ("a", 1, 2), ("a", 2, 2), ("a", 5, 5), ("a", 8, 8)),
     ]
-    assert reported(staged) == reported(slow)
-    assert states_of(staged) == states_of(slow)
     assert states_of(staged)["d"] == (TaskStatus.PAUSED, 1, 4)
     assert [each.retries for each in staged.outbox.of(RetriesCounted)] == [1]
-    dead_letters = [
-        sorted((str(row["task"]), str(row["position"]), row["row"]) for row in dead)
-        for dead in (staged.dead_letters(), slow.dead_letters())
-    ]
-    assert dead_letters[0] == dead_letters[1]
-    assert len(dead_letters[0]) == 5
-    assert not left_in(staged.folder / "out")
+    assert len(staged.dead_letters()) == 5
+
+
+@st.composite
+def some_batches(draw: st.DrawFn) -> Batches:
+    """Return micro-batches with the records of each task in order; some have no position."""
+    values = st.sampled_from(["1", "2", "x", "none", "two", "one of two", "native", " 3 "])
+    kinds = st.tuples(st.sampled_from("abd"), values, st.integers(0, 9))
+    numbers: Counter[str] = Counter()
+    batches: list[list[tuple[str, int | None, str]]] = []
+    for batch in draw(st.lists(st.lists(kinds, min_size=1, max_size=6), min_size=1, max_size=4)):
+        batches.append([])
+        for task, value, chance in batch:
+            numbers[task] += 1
+            batches[-1].append((task, numbers[task] if chance else None, value))
+    return batches
+
+
+@pytest.mark.long
+@given(batches=some_batches())
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_any_records_have_the_same_result_on_both_paths(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, batches: Batches
+) -> None:
+    folder = tmp_path_factory.mktemp("batches")
+    staged = ran_with_python_steps(spark, folder / "staged", batches)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        on_slow_path(monkeypatch)
+        slow = ran_with_python_steps(spark, folder / "slow", batches)
+    assert results(staged) == results(slow)
 
 
 def test_held_records_of_the_staged_path_run_after_a_resume(bench: Bench) -> None:
