@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from arrester import LogAndContinue
 from arrester.agents.definition.builder import PipelineBuilder
 from arrester.agents.definition.delta_table import DeltaTable
-from arrester.agents.definition.iceberg_table import IcebergTable
+from arrester.agents.definition.iceberg_table import IcebergTable, StagedAppend
 from arrester.agents.definition.pipeline import Pipeline
 from benchmarks.pipelines import Flights, World, session
 from benchmarks.table import Figure
@@ -51,6 +51,18 @@ class _TimedIcebergTable(IcebergTable):
 
     def __call__(self, df: DataFrame, number: int) -> None:
         IcebergTable.__call__(self, df, number)
+        self.at_end()
+
+    def open_staged_write(self, spark: SparkSession) -> _TimedAppend:
+        return _TimedAppend(table=self, spark=spark, at_end=self.at_end)
+
+
+@dataclass(slots=True, kw_only=True)
+class _TimedAppend(StagedAppend):
+    at_end: AtEnd
+
+    def publish(self, number: int) -> None:
+        StagedAppend.publish(self, number)
         self.at_end()
 
 

@@ -90,9 +90,8 @@ class FastPath:
             _log.debug("%s cannot take the fast path", pipeline.name, exc_info=True)
             return None
         spark = pipeline.source.sparkSession
-        reads_once = isinstance(pipeline.sink, Sink) and isinstance(
-            pipeline.sink.function, BatchStore
-        )
+        store = pipeline.sink.function if isinstance(pipeline.sink, Sink) else None
+        reads_once = isinstance(store, BatchStore) and store.reads_once(spark)
         return cls(
             pipeline=pipeline,
             layers=plan.layers,

@@ -157,7 +157,7 @@ class StagedFiles(StagedWrite):
     folder: str
     _is_renamed: bool = False
 
-    def stage(self, df: DataFrame) -> None:
+    def stage(self, df: DataFrame, number: int) -> None:
         """Write the files into the folder."""
         self.files.write_into(df, self.folder)
 

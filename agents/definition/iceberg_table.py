@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -13,6 +14,7 @@ from pyspark.sql import types as T
 
 from arrester.agents.arguments import check_mapping, check_text, first_line
 from arrester.agents.definition.sink_store import NumberedTable, WritesIntoFolder
+from arrester.agents.definition.staged_write import StagedWrite
 from arrester.agents.definition.stored_numbers import check_last_number
 from arrester.agents.definition.table_columns import missing_columns
 from arrester.agents.definition.table_constraints import Constraint, refused_nulls, refused_rows
@@ -77,23 +79,41 @@ class IcebergTable(NumberedTable, WritesIntoFolder):
         Numbers only increase, and each is written before the next one. The snapshot of the rows
         stores the number: both are committed together, or not at all. Raises TableReplaced.
         """
-        last = self._last_number(df.sparkSession)
-        if last is not None and last >= number:
-            return
-        writer = df.writeTo(self.table).options(**self.options)
-        writer = writer.option(f"{_PROPERTY}{_CHECKPOINT}", self.checkpoint)
-        writer.option(f"{_PROPERTY}{_NUMBER}", str(number)).append()
+        if not self.has_number(self.current(df.sparkSession), number):
+            df.writeTo(self.table).options(**self.options_of(number)).append()
+
+    def options_of(self, number: int) -> Mapping[str, str]:
+        """Return the options of Iceberg's writer for a number."""
+        numbers = {_CHECKPOINT: self.checkpoint, _NUMBER: str(number)}
+        return {**self.options, **{f"{_PROPERTY}{key}": each for key, each in numbers.items()}}
+
+    def reads_once(self, spark: SparkSession) -> bool:
+        """Whether Spark reads each row once: it samples the rows of a table that is sorted across
+        files."""
+        try:
+            table = iceberg.iceberg_table(spark, iceberg.spark_table(spark, self.table))
+            return not iceberg.sorts_by_range(spark, table, self.options)
+        except Exception:  # a write raises it, too
+            return False
+
+    def can_stage(self, spark: SparkSession) -> bool:
+        """Whether Spark reads each row once, and can append in a transaction."""
+        return iceberg.can_append_in_transaction(spark) and self.reads_once(spark)
+
+    def open_staged_write(self, spark: SparkSession) -> StagedAppend:
+        """Return an append in a transaction."""
+        return StagedAppend(table=self, spark=spark)
 
     def refused(self, rows: DataFrame) -> DataFrame:
         """Return the rows that a column of the table refuses, with the columns REASON: NOT NULL,
         and the range of its type."""
-        self._current(rows.sparkSession)
+        self.current(rows.sparkSession)
         table = rows.sparkSession.table(self.table).schema
         return refused_rows(rows, table, [*_not_null(table), *_out_of_range(self.schema, table)])
 
     def write_into(self, df: DataFrame, folder: str) -> None:
         """Append the rows to a table with the same columns, in a folder that must not exist."""
-        iceberg.create_empty_copy(df.sparkSession, self._current(df.sparkSession), folder)
+        iceberg.create_empty_copy(df.sparkSession, self.current(df.sparkSession), folder)
         df.write.format("iceberg").mode("append").options(**self.options).save(folder)
 
     def check(self, spark: SparkSession) -> None:
@@ -118,19 +138,24 @@ class IcebergTable(NumberedTable, WritesIntoFolder):
     def check_last_number(self, spark: SparkSession, latest: int) -> None:
         """Raise LaterNumberWritten if the table has a number after the `latest` that a run has
         used."""
-        last = self._last_number(spark)
+        last = self._last_number(self.current(spark))
         if last is not None:
             place = f"a snapshot of the table {self.table!r}"
             check_last_number(place, last, checkpoint=self.checkpoint, latest=latest)
 
-    def _last_number(self, spark: SparkSession) -> int | None:
+    def has_number(self, table: Any, number: int) -> bool:
+        """Whether a snapshot of Iceberg's table has this number, or a later one."""
+        last = self._last_number(table)
+        return last is not None and last >= number
+
+    def _last_number(self, table: Any) -> int | None:
         """Return the number in the newest snapshot of this checkpoint; None if there is none."""
-        for checkpoint, number in iceberg.summaries(self._current(spark), (_CHECKPOINT, _NUMBER)):
+        for checkpoint, number in iceberg.summaries(table, (_CHECKPOINT, _NUMBER)):
             if checkpoint == self.checkpoint and number is not None:
                 return int(number)
         return None
 
-    def _current(self, spark: SparkSession) -> Any:
+    def current(self, spark: SparkSession) -> Any:
         """Return Iceberg's table as it is now; raises TableReplaced and exceptions of Spark."""
         table = iceberg.iceberg_table(spark, iceberg.spark_table(spark, self.table))
         uuid = None if table is None else str(table.uuid())
@@ -176,6 +201,49 @@ class IcebergTable(NumberedTable, WritesIntoFolder):
             if not any(each in column.metadata for each in _FILLED_IN):
                 allowed = "rows that have it: Spark writes all columns of an Iceberg table"
                 raise InvalidValue("write_iceberg: column", column.name, allowed)
+
+
+@dataclass(slots=True, kw_only=True)
+class StagedAppend(StagedWrite):
+    """An append in a transaction of Iceberg, which is committed later."""
+
+    table: IcebergTable
+    spark: SparkSession
+    #: None if nothing is staged, or if a snapshot may name the files.
+    _transaction: Any = None
+
+    def stage(self, df: DataFrame, number: int) -> None:
+        """Write the files, and a snapshot with the number that no reader sees.
+
+        Raises TableReplaced and exceptions of Spark.
+        """
+        current = self.table.current(df.sparkSession)
+        options = self.table.options_of(number)
+        self._transaction = iceberg.append_in_transaction(
+            df, current, name=self.table.table, options=options
+        )
+
+    def publish(self, number: int) -> None:
+        """Commit the snapshot, unless the number is stored.
+
+        If other writers have committed meanwhile, Iceberg appends to their snapshot. Raises
+        TableReplaced and exceptions of Iceberg.
+        """
+        current = self.table.current(self.spark)
+        if self.table.has_number(current, number):
+            return
+        # A commit that raises may have succeeded.
+        transaction, self._transaction = self._transaction, None
+        transaction.commitTransaction()
+        # The session keeps this one for its other queries.
+        current.refresh()
+
+    def discard(self) -> None:
+        """Delete the files, unless a snapshot may name them."""
+        if self._transaction is None:
+            return
+        with suppress(Exception):  # no reader sees them
+            iceberg.delete_uncommitted_files(self._transaction)
 
 
 def checked_iceberg_table(

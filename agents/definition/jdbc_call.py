@@ -51,7 +51,7 @@ class JdbcCall(StagedWrite):
     def __enter__(self) -> JdbcCall:
         return self
 
-    def stage(self, df: DataFrame) -> None:
+    def stage(self, df: DataFrame, number: int) -> None:
         """Write the rows into the staging table."""
         with self._rolling_back():
             self._staged(self._connected(df.sparkSession), df)

@@ -87,6 +87,10 @@ class BatchStore(SinkStore):
         """Return the rows that known constraints refuse, with the columns REASON."""
         raise NotImplementedError  # Called only with has_known_constraints.
 
+    def reads_once(self, spark: SparkSession) -> bool:
+        """Whether a write in this session reads each row once."""
+        return True
+
     def can_stage(self, spark: SparkSession) -> bool:
         """Whether it can stage the rows of a write in this session."""
         return False

@@ -20,12 +20,14 @@ class StagedWrite(ABC):
         self.discard()
 
     @abstractmethod
-    def stage(self, df: DataFrame) -> None:
-        """Write the rows where no reader sees them. It is called once, and reads them once."""
+    def stage(self, df: DataFrame, number: int) -> None:
+        """Write the rows of a number where no reader sees them. It is called once, and reads them
+        once."""
 
     @abstractmethod
     def publish(self, number: int) -> None:
-        """Show the staged rows under a number: all of them, or none. Spark does not run for it."""
+        """Show the staged rows under their number: all of them, or none. Spark does not run for
+        it."""
 
     @abstractmethod
     def discard(self) -> None:

@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame
 from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.batch.staged_path import StagedPath
 from arrester.agents.decisions.judge import Decision
-from arrester.agents.definition.staged_write import StagedWrite
 from arrester.agents.run.slow_path_writer import Input, SlowPathWriter, Written
 
 _log = logging.getLogger("arrester.thread")
@@ -55,6 +54,7 @@ class StagedWriter:
         If there is a decision about it then, the slow path replays it.
         """
         slow = self.slow_path
+        number = slow.journal.ledger.batch_number(batch)
         with self.path.open_staged_write() as sink:
             slow.jobs.phase("fast path")
             reads = self.path.reads(source)
@@ -63,7 +63,8 @@ class StagedWriter:
 
             def evaluate() -> None:
                 nonlocal evaluated
-                self._stage(sink, rows)
+                with slow.stoppable.set():
+                    sink.stage(rows, number)
                 evaluated = self.path.evaluated(
                     records=reads.count(), record_hash=slow.committer.replay_check.record_hash
                 )
@@ -81,7 +82,6 @@ class StagedWriter:
             if not_written is not None:
                 return not_written
             slow.jobs.phase("write")
-            number = slow.journal.ledger.batch_number(batch)
             if not self._returns(lambda: sink.publish(number), batch):
                 return NotWritten.RAISED
         return Written(evaluated.clean and not evaluated.retries, evaluated.records)
@@ -106,10 +106,6 @@ class StagedWriter:
             slow.judge.log(decision)
             slow.committer.commit(evaluated, decision, batch=batch)
         return None
-
-    def _stage(self, sink: StagedWrite, rows: DataFrame) -> None:
-        with self.slow_path.stoppable.set():
-            sink.stage(rows)
 
     def _returns(self, step: Callable[[], object], batch: int) -> bool:
         """Whether a step returns: an exception is logged. Raises if the run is to end."""

@@ -8,8 +8,8 @@ process ends by itself when the file `stop` appears, and kills itself with SIGKI
 or `before-settle:BATCH` of the flow, or `after-abort`: then the sink is all or nothing. With
 `files`, it is `before-publication` or `after-publication` of staged ones in FOLDER/files. With
 `jdbc`, it is `before-commit` or `after-commit` of a write into the table `lines` of JDBC_URL, or
-`in-insert`, a second after its begin. With `iceberg`, the table is `lake.db.lines` in FOLDER/lake;
-`at-file:PATTERN` is when a file of it exists.
+`in-insert`, a second after its begin. With `iceberg`, the table is `lake.db.lines` in FOLDER/lake,
+records with the value `skip` fail, and `at-file:PATTERN` is when a file of the table exists.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from arrester.agents.config import AgentConfig
 from arrester.agents.definition.builder import define
@@ -260,7 +261,9 @@ def main(folder: Path, point: str, end: str) -> None:
         table = "lake.db.lines"
         columns = "task STRING, position BIGINT, value STRING"
         spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({columns}) USING iceberg")
-        pipeline = lines.write_iceberg(table)
+        value = F.expr("if(value = 'skip', raise_error('to be skipped'), value)")
+        parsed = lines.columns("parse", value=value, on_error=LogAndContinue())
+        pipeline = parsed.write_iceberg(table)
         die_at_file(folder / "lake/db/lines", point)
     else:
         pipeline = (

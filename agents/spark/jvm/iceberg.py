@@ -1,17 +1,28 @@
-"""Iceberg's Java API: tables, the summaries of their snapshots, and empty copies."""
+"""Iceberg's Java API: tables, summaries of snapshots, uncommitted appends, and empty copies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from arrester.agents.spark.jvm.classes import class_object, has_jvm_class, jvm_class
+from arrester.agents.spark.jvm.catalyst import analysed_plan, frame_of
+from arrester.agents.spark.jvm.classes import (
+    class_object,
+    has_jvm_class,
+    has_jvm_method,
+    jvm_class,
+)
 from arrester.agents.spark.jvm.hadoop import hadoop_conf
 
 _UTIL: Final = "org.apache.iceberg.spark.Spark3Util"
 _TABLE: Final = "org.apache.iceberg.spark.source.SparkTable"
+_STAGED_TABLE: Final = "org.apache.iceberg.spark.source.StagedSparkTable"
+_WRITE_CONF: Final = "org.apache.iceberg.spark.SparkWriteConf"
+_APPEND: Final = "org.apache.spark.sql.catalyst.plans.logical.AppendData"
+_RELATION: Final = "org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation"
+_BY_RANGE: Final = "org.apache.spark.sql.connector.distributions.OrderedDistribution"
 _COPIED: Final = ("write.format.default", "write.parquet.", "write.orc.", "write.avro.")
 
 
@@ -54,6 +65,62 @@ def summaries(table: Any, names: tuple[str, ...]) -> Iterator[tuple[str | None, 
         yield tuple(summary.get(name) for name in names)
         parent = snapshot.parentId()
         snapshot = None if parent is None else table.snapshot(parent)
+
+
+def sorts_by_range(spark: SparkSession, table: Any, options: Mapping[str, str]) -> bool:
+    """Whether Spark sorts the rows of an append across files, for which it samples them first."""
+    jvm: Any = spark._jvm
+    given = jvm_class(jvm, "org.apache.spark.sql.util.CaseInsensitiveStringMap")(
+        _java_map(jvm, options)
+    )
+    writes = jvm_class(jvm, _WRITE_CONF)(spark._jsparkSession, table, given).writeRequirements()
+    return bool(class_object(jvm, _BY_RANGE).isInstance(writes.distribution()))  # type: ignore[union-attr]
+
+
+def can_append_in_transaction(spark: SparkSession) -> bool:
+    """Whether `append_in_transaction` knows the classes of this session."""
+    jvm = spark._jvm
+    # Spark 4.2 has a further argument, and no Iceberg yet.
+    is_known = not has_jvm_method(jvm, _APPEND, "byName$default$4")
+    return is_known and has_jvm_class(jvm, _STAGED_TABLE)
+
+
+def append_in_transaction(
+    df: DataFrame, table: Any, *, name: str, options: Mapping[str, str]
+) -> Any:
+    """Append rows to a table in a transaction, and return it: its commit shows them.
+
+    Spark and Iceberg write the rows of `REPLACE TABLE … AS SELECT` in the same way.
+    """
+    spark = df.sparkSession
+    jvm: Any = spark._jvm
+    transaction = table.newTransaction()
+    # Functions of the catalog compute partitions.
+    found, option = _found(spark, name), jvm_class(jvm, "scala.Option")
+    relation = jvm_class(jvm, _RELATION).create(
+        jvm_class(jvm, _STAGED_TABLE)(transaction),
+        option.apply(found.catalog()),
+        option.apply(found.identifier()),
+    )
+    utils = jvm_class(jvm, "org.apache.spark.api.python.PythonUtils")
+    given = utils.toScalaMap(_java_map(jvm, options))
+    # Spark runs a command when it makes its frame.
+    frame_of(spark, jvm_class(jvm, _APPEND).byName(relation, analysed_plan(df), given))
+    return transaction
+
+
+def delete_uncommitted_files(transaction: Any) -> None:
+    """Delete the files of an append whose transaction was never committed."""
+    table = transaction.table()
+    snapshot, store = table.currentSnapshot(), table.io()
+    manifests = [
+        each.path()
+        for each in snapshot.allManifests(store)
+        if each.snapshotId() == snapshot.snapshotId()
+    ]
+    files = [each.location() for each in snapshot.addedDataFiles(store)]
+    for file in (*files, *manifests, snapshot.manifestListLocation()):
+        store.deleteFile(file)
 
 
 def create_empty_copy(spark: SparkSession, table: Any, folder: str) -> None:

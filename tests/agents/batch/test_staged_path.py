@@ -452,7 +452,7 @@ def test_files_keep_their_folders_and_names(spark: SparkSession, tmp_path: Path)
             files(frame, 1)
             continue
         with files.open_staged_write(spark) as write:
-            write.stage(frame)
+            write.stage(frame, 1)
             assert spark.read.parquet(files.path).count() == 3
             write.publish(1)
         assert not left_in(tmp_path / folder)
@@ -487,7 +487,7 @@ def test_staged_files_that_cannot_all_be_moved_leave_nothing(
     monkeypatch.setattr(hadoop, "_rename", failing)
     write = files.open_staged_write(spark)
     with write, pytest.raises(OSError, match="no space"):
-        write.stage(spark.range(10, numPartitions=3))
+        write.stage(spark.range(10, numPartitions=3), 1)
         write.publish(1)
     assert len(moved) == 1
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == before
@@ -497,7 +497,7 @@ def test_a_path_with_characters_of_patterns_is_cleaned(spark: SparkSession, tmp_
     files = Files(path=str(tmp_path / "a[1]{b}*?,\\"), checkpoint="c1")
     for checkpoint in ("c1", "c1", "c2"):
         write = replace(files, checkpoint=checkpoint).open_staged_write(spark)
-        write.stage(spark.range(2))
+        write.stage(spark.range(2), 1)
     assert len(left_in(Path(files.path))) == 3
     files.delete_staged(spark)
     assert [name[:13] for name in left_in(Path(files.path))] == ["_arrester_c2_"]

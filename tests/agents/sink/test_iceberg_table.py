@@ -13,11 +13,11 @@ from uuid import uuid4
 
 import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
-from pyspark.sql import DataFrameWriterV2
 from pyspark.sql import functions as F
 
 from arrester import Agent
 from arrester.agents.definition.builder import PipelineBuilder
+from arrester.agents.definition.iceberg_table import StagedAppend
 from arrester.agents.definition.stored_numbers import LaterNumberWritten
 from arrester.agents.handlers import PAUSE, LogAndContinue, LogAndFail
 from arrester.agents.runtime.thread_protocol import TaskCommand
@@ -169,17 +169,17 @@ def test_conflicts_and_lost_answers_are_repeated_and_no_failure_of_a_record(
         is_over.set()
         thread.join()
     assert (table.positions(), bench.deaths) == ([*range(1, added + 1)], [])
-    append, calls = DataFrameWriterV2.append, count()
+    publish, calls = StagedAppend.publish, count()
 
-    def append_without_answer(writer: DataFrameWriterV2) -> None:
-        append(writer)
-        if next(calls) == 0:
-            jvm: Any = bench.spark._jvm
-            cause = jvm.java.io.IOException("the connection was lost")
-            unknown = jvm.org.apache.iceberg.exceptions.CommitStateUnknownException(cause)
-            raise Py4JJavaError("append", unknown)
+    def publish_without_answer(self: StagedAppend, number: int) -> None:
+        publish(self, number)
+        assert next(calls) == 0
+        jvm: Any = bench.spark._jvm
+        cause = jvm.java.io.IOException("the connection was lost")
+        unknown = jvm.org.apache.iceberg.exceptions.CommitStateUnknownException(cause)
+        raise Py4JJavaError("commit", unknown)
 
-    monkeypatch.setattr(DataFrameWriterV2, "append", append_without_answer)
+    monkeypatch.setattr(StagedAppend, "publish", publish_without_answer)
     bench.add(("a", 0, "x"))
     bench.wait_for_input()
     assert (table.positions(), bench.deaths) == ([*range(added + 1)], [])
