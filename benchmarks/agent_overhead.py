@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks import by_hand
 from benchmarks.pipelines import (
     CASTS,
     NATIVE_TRANSFORM,
@@ -58,6 +59,11 @@ def one_percent_fails(*, files: bool = False) -> Callable[[World], Pair]:
     return measure
 
 
+def written_by_hand(*, dirty_every: int) -> Callable[[World], Pair]:
+    """Plain is the same work written by hand. Both write dead letters."""
+    return lambda world: by_hand.pair(world, Flights(rows=world.rows, dirty_every=dirty_every))
+
+
 def small_batches(*, atomic: bool, files: bool = False) -> Callable[[World], Pair]:
     """100 micro-batches of 1,000 rows."""
     flights = Flights(rows=100_000, files=100)
@@ -96,6 +102,8 @@ ROWS = tuple(
         ),
         ("one failed record: parse, files", "≤ 1.15", one_fails(PARSE, files=True)),
         ("1% of records fail, CONTINUE: parse, files", "≤ 1.2", one_percent_fails(files=True)),
+        ("parse, files, ÷ written by hand", "", written_by_hand(dirty_every=0)),
+        ("1% of records fail, files, ÷ written by hand", "≤ 0.9", written_by_hand(dirty_every=100)),
     )
 )
 

@@ -28,6 +28,8 @@ from arrester.examples import flights_data
 from arrester.examples.flights import MAXIMUM_DELAY_MINUTES, SCHEMA, plausible
 from benchmarks.lateness import DELAY, with_lateness
 
+#: The column of the distance in the value.
+FLOWN = 15
 INPUT = "position BIGINT, origin STRING, flight STRING, value STRING"
 #: Run to the end, with an output folder, a checkpoint, and a function to call after each sink call.
 Run = Callable[[Path, str, Callable[[], None]], None]
@@ -325,7 +327,7 @@ def _parsed_json(df: DataFrame) -> DataFrame:
 
 def _cast(df: DataFrame) -> DataFrame:
     fields = F.split("value", ",")
-    return df.withColumns({"late": fields[DELAY].cast("int"), "flown": fields[15].cast("int")})
+    return df.withColumns({"late": fields[DELAY].cast("int"), "flown": fields[FLOWN].cast("int")})
 
 
 def _checked(df: DataFrame) -> DataFrame:
@@ -351,7 +353,7 @@ def _parsing(builder: PipelineBuilder) -> PipelineBuilder:
 
 def _casting(builder: PipelineBuilder) -> PipelineBuilder:
     fields = F.split("value", ",")
-    late, flown = fields[DELAY].cast("int"), fields[15].cast("int")
+    late, flown = fields[DELAY].cast("int"), fields[FLOWN].cast("int")
     return builder.columns("numbers", late=late, flown=flown, on_error=LogAndContinue())
 
 

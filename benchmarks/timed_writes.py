@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from itertools import pairwise
 from statistics import median
@@ -33,8 +33,16 @@ def run_plain(
 ) -> None:
     """Write all micro-batches without an agent."""
 
+    run_batches(world, flights, lambda df, _: write(df), at_end)
+
+
+def run_batches(
+    world: World, flights: Flights, write: Callable[[DataFrame, int], None], at_end: AtEnd
+) -> None:
+    """Write all micro-batches without an agent, by a function that gets their number, too."""
+
     def write_batch(df: DataFrame, number: int) -> None:
-        write(df)
+        write(df, number)
         at_end()
 
     query = world.source(flights).writeStream.foreachBatch(write_batch)
@@ -43,10 +51,14 @@ def run_plain(
 
 
 def run_guarded(
-    world: World, flights: Flights, finish: Callable[[PipelineBuilder], Pipeline]
+    world: World,
+    flights: Flights,
+    finish: Callable[[PipelineBuilder], Pipeline],
+    *,
+    errors: Mapping[str, object] | None = None,
 ) -> None:
     """Run a pipeline, which `finish` gives its sink, to the end of the flights."""
-    agent = Agent(world.spark, application="benchmarks")
+    agent = Agent(world.spark, application="benchmarks", errors=errors)
     source = world.source(flights)
     pipeline = finish(agent.pipeline("flights", source, task="origin", position="position"))
     with agent:
