@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     with servers.running() as urls:
         # Django's settings and Spark's agents look for the servers when they are imported.
         for name, part in PARTS.items():
-            if options.only in (None, name):
+            if options.only == name or (options.only is None and name not in _ALONE):
                 parts += part(options, urls)
     report = "\n\n".join(parts) + "\n"
     print(f"\n{report}", end="")
@@ -161,6 +161,15 @@ def _kafka(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:
     return [f"## Kafka topic, {options.rows:,} rows", figures(found)]
 
 
+def _peers(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:
+    from benchmarks.peers import rates as peers
+
+    only = options.cost or ""
+    found = peers.measured(rows=options.rows, rounds=options.rounds, only=only, report=_report)
+    title = f"## Beside other tools, {options.rows:,} records, {options.rounds} rounds"
+    return [title, peers.table(found)]
+
+
 def _set_up() -> None:
     import django
 
@@ -197,7 +206,10 @@ PARTS: dict[str, Callable[[argparse.Namespace, embedded.Urls], list[str]]] = {
     "jdbc": _jdbc,
     "lakehouse": _lakehouse,
     "kafka": _kafka,
+    "peers": _peers,
 }
+#: Measured only if `--only` names them: their tools have to be downloaded.
+_ALONE = ("peers",)
 #: Sizes by option: with `--quick`, and without.
 _SIZES = {
     "rounds": (1, 5),
@@ -225,7 +237,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--toy-events", type=int, help="events for the toy (3,000)")
     parser.add_argument("--rows", type=int, help="rows for the pipelines (1,000,000)")
     parser.add_argument("--pairs", type=int, help="pairs of runs for each agent row (9)")
-    parser.add_argument("--cost", help="only agent rows whose name has this; memory; replaced")
+    parser.add_argument(
+        "--cost", help="only agent rows or peers whose name has this; memory; replaced"
+    )
     parser.add_argument("--markdown", type=Path, help="write the tables to this file, too")
     options = parser.parse_args(arguments)
     for name, (quick, usual) in _SIZES.items():

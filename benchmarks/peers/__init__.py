@@ -1,0 +1,1 @@
+"""Arrester beside other tools that skip malformed records of a topic."""
