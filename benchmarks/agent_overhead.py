@@ -15,6 +15,7 @@ from benchmarks.pipelines import (
     NATIVE_TRANSFORM,
     PARSE,
     PYTHON,
+    PYTHON_ONLY,
     PYTHON_TRANSFORM,
     STRICT_JSON,
     Flights,
@@ -49,12 +50,15 @@ def one_fails(stage: Stage, *, files: bool = False) -> Callable[[World], Pair]:
     return measure
 
 
-def one_percent_fails(*, files: bool = False) -> Callable[[World], Pair]:
+def one_percent_fails(
+    *, files: bool = False, dead_letters: bool = False
+) -> Callable[[World], Pair]:
     """A hundredth of each micro-batch is skipped."""
 
     def measure(world: World) -> Pair:
         dirty, clean = Flights(rows=world.rows, dirty_every=100), Flights(rows=world.rows)
-        return world.pair(PARSE, dirty, atomic=True, files=files, clean=clean)
+        errors = by_hand.dead_letters_in(world.folder / "dead-letters") if dead_letters else None
+        return world.pair(PARSE, dirty, atomic=True, files=files, clean=clean, errors=errors)
 
     return measure
 
@@ -68,6 +72,13 @@ def small_batches(*, atomic: bool, files: bool = False) -> Callable[[World], Pai
     """100 micro-batches of 1,000 rows."""
     flights = Flights(rows=100_000, files=100)
     return lambda world: world.pair(PARSE, flights, atomic=atomic, files=files)
+
+
+def small_batches_with_failures(world: World) -> Pair:
+    """100 micro-batches of 1,000 rows, of which one becomes a dead letter."""
+    dirty, clean = (Flights(rows=100_000, files=100, dirty_every=every) for every in (1_000, 0))
+    errors = by_hand.dead_letters_in(world.folder / "dead-letters")
+    return world.pair(PARSE, dirty, atomic=True, files=True, clean=clean, errors=errors)
 
 
 ROWS = tuple(
@@ -101,7 +112,19 @@ ROWS = tuple(
             small_batches(atomic=True, files=True),
         ),
         ("one failed record: parse, files", "≤ 1.15", one_fails(PARSE, files=True)),
+        ("Python step, files", "≤ 1.04", healthy(PYTHON, atomic=True, files=True)),
+        ("one failed record: Python step, files", "≤ 1.2", one_fails(PYTHON_ONLY, files=True)),
         ("1% of records fail, CONTINUE: parse, files", "≤ 1.2", one_percent_fails(files=True)),
+        (
+            "1% of records become dead letters: parse, files",
+            "≤ 1.2",
+            one_percent_fails(files=True, dead_letters=True),
+        ),
+        (
+            "micro-batches of 1,000 rows, one dead letter each: parse, files",
+            "≤ 1.5",
+            small_batches_with_failures,
+        ),
         ("parse, files, ÷ written by hand", "", written_by_hand(dirty_every=0)),
         ("1% of records fail, files, ÷ written by hand", "≤ 0.9", written_by_hand(dirty_every=100)),
     )

@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -18,7 +18,14 @@ from pyspark.sql import functions as F
 from arrester import Agent, Handler, LogAndContinue, LogAndPause
 from arrester.controlplane.domain.state.states import TaskState
 from arrester.examples.flights import SCHEMA
-from benchmarks.pipelines import PARSE, Flights, World, file_sink, session
+from benchmarks.pipelines import (
+    PARSE,
+    Flights,
+    World,
+    called_after_writes,
+    file_sink,
+    session,
+)
 from benchmarks.table import Figure
 
 _TICK_SECONDS = 0.01
@@ -114,29 +121,37 @@ def _while_paused(world: World, rows: int) -> Iterator[Figure]:
     """Yield how much a stopped task slows micro-batches of `rows` records of other tasks."""
     clean = Flights(rows=rows * _BATCHES, files=_BATCHES)
     dirty = Flights(rows=rows * _BATCHES, files=_BATCHES, dirty_at=0)
-    for kind, atomic in (("atomic", True), ("other", False)):
-        pairs = [[_batch_seconds(world, each, atomic) for each in (dirty, clean)] for _ in range(3)]
-        name = f"micro-batches of {rows:,} rows with one PAUSED task ÷ without, {kind} sink"
+    for kind in ("files", "atomic sink", "other sink"):
+        pairs = [[_batch_seconds(world, each, kind) for each in (dirty, clean)] for _ in range(3)]
+        name = f"micro-batches of {rows:,} rows with one PAUSED task ÷ without, {kind}"
         figure = Figure(name=name, value=median(one / two for one, two in pairs), goal="≤ 1.1")
         print(f"{figure.name}: {figure.value:,.3g}", file=sys.stderr, flush=True)
         yield figure
 
 
-def _batch_seconds(world: World, flights: Flights, atomic: bool) -> float:
-    """Return the median time of the last micro-batches, long after a failed record."""
+def _batch_seconds(world: World, flights: Flights, kind: str) -> float:
+    """Return the median time of the last micro-batches, long after a failed record.
+
+    `kind`: `files` by `.write_files`, or a sink of the author.
+    """
     output, checkpoint = world.folder / "output", world.folder / "held"
     for folder in (output, checkpoint):
         shutil.rmtree(folder, ignore_errors=True)
     ends: list[float] = []
     agent = Agent(world.spark, application="benchmarks")
     source = world.source(flights)
-    with agent:
-        (
-            agent.pipeline("departures", source, task="flight", position="position")
-            .deserialize("departure", F.from_csv("value", SCHEMA), on_error=LogAndPause())
-            .write(file_sink(output, at=lambda: ends.append(time.perf_counter())), atomic=atomic)
-            .start(str(checkpoint), trigger={"availableNow": True})
-        )
+
+    def at() -> None:
+        ends.append(time.perf_counter())
+
+    builder = agent.pipeline("departures", source, task="flight", position="position")
+    builder = builder.deserialize("departure", F.from_csv("value", SCHEMA), on_error=LogAndPause())
+    if kind == "files":
+        pipeline = builder.write_files(output, number_column="number")
+    else:
+        pipeline = builder.write(file_sink(output, at=at), atomic=kind == "atomic sink")
+    with agent, called_after_writes(at) if kind == "files" else nullcontext():
+        pipeline.start(str(checkpoint), trigger={"availableNow": True})
         agent.await_termination()
     return median(after - before for before, after in pairwise(ends[-_MEASURED - 1 :]))
 

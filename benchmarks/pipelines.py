@@ -20,13 +20,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from arrester import Agent, LogAndContinue
 from arrester.agents.definition.builder import PipelineBuilder
 from arrester.agents.definition.files import Files, StagedFiles
 from arrester.examples import flights_data
 from arrester.examples.flights import MAXIMUM_DELAY_MINUTES, SCHEMA, plausible
-from benchmarks.lateness import DELAY, with_lateness
+from benchmarks.lateness import DELAY, row_with_lateness, with_lateness
 
 #: The column of the distance in the value.
 FLOWN = 15
@@ -151,6 +153,7 @@ class World:
         atomic: bool,
         files: bool = False,
         clean: Flights | None = None,
+        errors: Mapping[str, object] | None = None,
     ) -> Pair:
         """Return the times of a stage, plain and guarded, in random order.
 
@@ -159,7 +162,7 @@ class World:
         both = {
             "plain": lambda: self.took(self.plainly(stage, clean or flights), clean or flights),
             "guarded": lambda: self.took(
-                self.guarded(stage, flights, atomic=atomic, files=files), flights
+                self.guarded(stage, flights, atomic=atomic, files=files, errors=errors), flights
             ),
         }
         return Pair(**{name: both[name]() for name in random.sample(sorted(both), 2)})
@@ -180,7 +183,7 @@ class World:
             source = self.source(flights)
             builder = agent.pipeline("departures", source, task="origin", position="position")
             guarded = stage.guarded(builder)
-            with agent, _called_after_writes(at) if files else nullcontext():
+            with agent, called_after_writes(at) if files else nullcontext():
                 if files:
                     pipeline = guarded.write_files(output, number_column="number")
                 else:
@@ -297,7 +300,7 @@ def file_sink(
 
 
 @contextmanager
-def _called_after_writes(at: Callable[[], None]) -> Iterator[None]:
+def called_after_writes(at: Callable[[], None]) -> Iterator[None]:
     """Call `at` whenever `.write_files` has made a micro-batch visible."""
     with ExitStack() as patches:
         for owner, name in ((Files, "__call__"), (StagedFiles, "publish")):
@@ -342,8 +345,23 @@ def _each_row(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist(rows, schema=batch.schema)
 
 
+_LATENESS = f"{INPUT}, late INT"
+
+
 def _lateness(df: DataFrame) -> DataFrame:
-    return df.mapInArrow(with_lateness, f"{INPUT}, late INT")
+    return df.mapInArrow(with_lateness, _LATENESS)
+
+
+def _lateness_of_each_row(df: DataFrame) -> DataFrame:
+    late = StructField("late", IntegerType())
+    types = to_arrow_schema(StructType([*df.schema, late]))
+
+    def each_row(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = [row_with_lateness(row) for row in batch.to_pylist()]
+            yield pa.RecordBatch.from_pylist(rows, schema=types)
+
+    return df.mapInArrow(each_row, _LATENESS)
 
 
 def _parsing(builder: PipelineBuilder) -> PipelineBuilder:
@@ -366,6 +384,12 @@ STRICT_JSON = Stage(
 PYTHON = Stage(
     plain=_checked,
     guarded=lambda builder: _parsing(builder).process("plausible", plausible),
+)
+PYTHON_ONLY = Stage(
+    plain=_lateness_of_each_row,
+    guarded=lambda builder: builder.process(
+        "late", row_with_lateness, schema=_LATENESS, on_error=LogAndContinue()
+    ),
 )
 NATIVE_TRANSFORM = Stage(
     plain=_cast,
