@@ -10,6 +10,8 @@ SMOKE := 3.5 4.0
 # At the end of a run: what ran and how long, and what was skipped and why.
 REPORT := -rs --durations 20
 SMOKE_OPTIONS := --numprocesses 2 --dist loadfile --no-loadscope-reorder $(REPORT)
+# The files that have some: each process reads the files that it is given.
+SMOKE_FILES = $(shell grep -lrw --include='test_*.py' 'mark.smoke' tests/agents)
 # Java archives for the tests: a Kafka broker, a schema registry, the driver of PostgreSQL, and what Spark
 # needs for them.
 JARS := kafka-server kafka-4.0 kafka-4.3 schema-registry avro-4.0 avro-4.3 postgresql delta-4.0 iceberg-4.0
@@ -74,7 +76,7 @@ smoke: $(STAMP)  ## some tests on Spark 3.5 and 4.0 side by side, each in its ow
 
 smoke-%:
 	@java=$$(scripts/java) && python=$(CURDIR)/build/spark-$*/bin/python log=build/smoke-$*.log && \
-		JAVA_HOME=$$java PYSPARK_PYTHON=$$python $$python -m pytest -m "smoke and not long" tests/agents $(SMOKE_OPTIONS) $(ARGS) >$$log 2>&1; \
+		JAVA_HOME=$$java PYSPARK_PYTHON=$$python $$python -m pytest -m "smoke and not long" $(SMOKE_FILES) $(SMOKE_OPTIONS) $(ARGS) >$$log 2>&1; \
 		code=$$?; cat $$log; exit $$code
 
 matrix: $(STAMP)  ## the tests of agent and conformance on each version of Spark, and README's table (ARGS="3.5 4.0")
