@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -192,8 +193,17 @@ def produce(scene: Scene) -> None:
 SCENARIOS = [write, step_after_transform, write_files, produce]
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("first", [0, ROLES])
+#: Each name and each sink in the suite; all names with each sink in `make test-long`.
+CASES = [(write, 0), (step_after_transform, ROLES), (write_files, ROLES), (produce, 0)]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "first"),
+    [
+        pytest.param(*case, marks=[] if case in CASES else [pytest.mark.long])
+        for case in product(SCENARIOS, (0, ROLES))
+    ],
+)
 def test_columns_with_special_names_pass_each_step_and_sink(
     spark: SparkSession, tmp_path: Path, scenario: Callable[[Scene], None], first: int
 ) -> None:

@@ -19,6 +19,7 @@ from arrester.agents.spark.local_checkpoint import Checkpoints, releasing
 from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.domain.python_versions import UTC
 from tests import delta_lake
+from tests.parameters import long_for
 
 pytestmark = pytest.mark.spark
 
@@ -124,7 +125,7 @@ def test_nothing_is_found_without_a_folder_or_ids(
     assert place.read(request(), checkpoints).rows.count() == 0
 
 
-@pytest.mark.parametrize("format", ["parquet", "orc", "json", "avro"])
+@pytest.mark.parametrize("format", long_for(["parquet", "orc", "json", "avro"], ["orc", "avro"]))
 def test_a_damaged_file_is_named_and_the_others_are_read(
     spark: SparkSession, tmp_path: Path, checkpoints: Checkpoints, format: str
 ) -> None:

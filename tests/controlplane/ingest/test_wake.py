@@ -156,6 +156,7 @@ def test_a_sweep_repairs_a_lost_request(redis: Redis, server: subprocess.Popen[b
     streams.assert_exact()
 
 
+@pytest.mark.long
 def test_the_next_worker_continues_after_a_kill(
     redis: Redis, server: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
@@ -169,6 +170,7 @@ def test_the_next_worker_continues_after_a_kill(
     streams.assert_exact()
 
 
+@pytest.mark.long
 def test_lost_postgresql_connections_cost_one_sweep(
     redis: Redis, server: subprocess.Popen[bytes], fresh_database: embedded.Urls
 ) -> None:

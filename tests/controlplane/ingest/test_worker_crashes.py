@@ -151,6 +151,7 @@ def test_a_celery_child_killed_within_a_fold_folds_exactly_once(
     assert_all_once_and_in_order(redis, spool)
 
 
+@pytest.mark.long
 def test_two_workers_fold_each_batch_once(redis: Redis, fresh_database: embedded.Urls) -> None:
     spool = Spool(redis)
     with worker(), worker():
