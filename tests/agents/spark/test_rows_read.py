@@ -288,18 +288,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return iter(lambda: tmp_path_factory.mktemp("form"), None)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
-@given(form=FORMS)
-def test_no_run_ends_well_without_a_record(
-    spark: SparkSession, folders: Iterator[Path], form: Form
-) -> None:
-    check_form(spark, next(folders), form)
-
-
 @pytest.mark.long
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(form=FORMS)
-def test_no_run_of_many_ends_well_without_a_record(
+def test_no_run_ends_well_without_a_record(
     spark: SparkSession, folders: Iterator[Path], form: Form
 ) -> None:
     check_form(spark, next(folders), form)
