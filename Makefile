@@ -29,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Spark's Python workers are to be the same Python as the driver.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
-.PHONY: help up demo test test-long test-parts test-lakes test-cluster trips conformance smoke matrix mutants chaos chaos-fold truth audit fuzz findings docs lint check bench screenshots requirements clean
+.PHONY: help up demo test test-long test-parts test-lakes test-cluster trips conformance smoke smoke-venvs matrix mutants chaos chaos-fold truth audit fuzz findings docs lint check bench screenshots requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,8 +70,11 @@ trips: $(STAMP)  ## the modules that three acts pass through, and the calls betw
 conformance: $(STAMP)  ## Kafka's own cases against our code (CONFORMANCE_VECTORS=folder: others)
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest -m "not cluster" tests/conformance $(ARGS)
 
-smoke: $(STAMP)  ## some tests on Spark 3.5 and 4.0 side by side, each in its own environment
-	@scripts/spark-venv $(SMOKE) && scripts/jars $(JARS) >/dev/null
+smoke-venvs: $(STAMP)
+	@scripts/spark-venv $(SMOKE)
+
+smoke: smoke-venvs  ## some tests on Spark 3.5 and 4.0 side by side, each in its own environment
+	@scripts/jars $(JARS) >/dev/null
 	@$(MAKE) --no-print-directory --jobs $(words $(SMOKE)) $(SMOKE:%=smoke-%)
 
 smoke-%:

@@ -213,10 +213,11 @@ def test_ci_runs_lint_test_and_smoke() -> None:
     lines = (REPOSITORY / ".ci/run").read_text().splitlines()
     assert "set -euo pipefail" in lines
     targets = [line.split()[1] for line in lines if line.startswith("make ")]
-    assert targets == [".venv/.stamp", "lint", "test", "smoke"]
-    # The checks run beside the tests: their failure is waited for.
+    assert targets == [".venv/.stamp", "lint", "smoke-venvs", "test", "smoke"]
+    # What runs beside the tests is waited for, and its failure is that of the run.
     assert [line for line in lines if line.startswith("wait ")] == [
-        "wait $lint || { cat build/lint.log; exit 1; }"
+        "wait $lint || { cat build/lint.log; exit 1; }",
+        "wait $venvs || { cat build/smoke-venvs.log; exit 1; }",
     ]
 
 
