@@ -149,7 +149,12 @@ def _user_frame(trace: TracebackType | None) -> str | None:
 
 def now_ms() -> int:
     """Return the time of a monotonic clock, by which budgets are measured."""
-    return int(time.monotonic() * 1_000)
+    return in_ms(time.monotonic())
+
+
+def in_ms(seconds: float) -> int:
+    """Return a time of that clock in milliseconds."""
+    return int(seconds * 1_000)
 
 
 def sleep(wait_ms: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -199,10 +199,16 @@ class StagedSteps(GuardedSteps):
     """
 
     def _results(self, batch: pa.RecordBatch, steps: Steps, types: pa.Schema) -> pa.RecordBatch:
-        outcomes = batch.column(batch.schema.get_field_index(OUTCOME)).to_pylist()
-        undecided = [n for n, outcome in enumerate(outcomes) if outcome is None]
-        results = steps.run(records(batch, undecided if len(undecided) < len(outcomes) else None))
-        packed = self._packed(batch, results, outcomes, undecided)
+        outcomes = batch.column(batch.schema.get_field_index(OUTCOME))
+        undecided: Sequence[int] = range(len(outcomes))
+        given = None
+        if outcomes.null_count < len(outcomes):
+            pairs = enumerate(outcomes.to_pylist())
+            undecided = given = [n for n, outcome in pairs if outcome is None]
+        results = steps.run(records(batch, given))
+        packed = None
+        if given is not None or results.failures or results.retries:
+            packed = self._packed(batch, results, outcomes.to_pylist(), undecided)
         columns = [pa.nulls(len(results.record_of), pa.binary()), *results.arrays]
         if packed is not None:
             more = [pa.array([packed], pa.binary())]
@@ -215,9 +221,9 @@ class StagedSteps(GuardedSteps):
         batch: pa.RecordBatch,
         results: Results,
         outcomes: list[int | None],
-        undecided: list[int],
-    ) -> bytes | None:
-        """Return the records that did not simply pass, as an Arrow stream; None: there are none."""
+        undecided: Sequence[int],
+    ) -> bytes:
+        """Return the records that did not simply pass, as an Arrow stream."""
         errors = _column(batch, ERROR, None)
         decided: dict[int, tuple[int | None, Row | None, int]] = {
             number: (outcome, errors[number], 0)
@@ -229,8 +235,6 @@ class StagedSteps(GuardedSteps):
             # One that passed or has no rows was only repeated.
             outcome, error = self._outcome(results.failures.get(record), passed=True)
             decided[undecided[record]] = outcome, error, retries
-        if not decided:
-            return None
         numbers = pa.array(sorted(decided), pa.int32())
         carried = [
             batch.column(batch.schema.get_field_index(name)).take(numbers)

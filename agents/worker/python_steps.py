@@ -11,6 +11,7 @@ import random
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from time import monotonic
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -18,7 +19,17 @@ from pyspark.sql.types import Row as SparkRow
 
 from .arrow_reader import Records, Row, Unreadable
 from .arrow_writer import RowWriter
-from .errors import RETRIABLE, SELF_HEALING, Failed, Rules, failure_from, now_ms, sleep, text
+from .errors import (
+    RETRIABLE,
+    SELF_HEALING,
+    Failed,
+    Rules,
+    failure_from,
+    in_ms,
+    now_ms,
+    sleep,
+    text,
+)
 from .type_check import Check, WrongType, preview, refuse_awaitable, struct_check
 
 UserFunction = Callable[[Row], Row | Iterable[Row] | None]
@@ -123,16 +134,15 @@ class Steps:
         """Call a step; return a dict, a list of dicts or an exception for each row."""
         function, timed = self._functions[number], self._rules[number].timed
         returned: list[Any] = []
-        add = returned.append
-        started_ms = 0
+        add, clock, started = returned.append, monotonic, 0.0
         for row in rows:
             if timed:
-                started_ms = now_ms()
+                started = clock()
             try:
                 value = function(row)
                 add(value if value is row else _copy(value))
             except BaseException as exc:  # the author's code may raise anything
-                add(_Raised(exc, started_ms))
+                add(_Raised(exc, in_ms(started)))
         return returned
 
     def _expand(
