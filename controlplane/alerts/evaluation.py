@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+
+import msgspec
+from django.db import DataError, IntegrityError, transaction
 
 from arrester.controlplane.domain.commands.reactions import is_instance
 from arrester.controlplane.domain.state.states import ApplicationStatus
+from arrester.controlplane.domain.visible_text import escaped
 from arrester.controlplane.models import Alert
 from arrester.controlplane.queries import conditions
 from arrester.controlplane.queries.conditions.condition import Condition, Key
 from arrester.controlplane.views import row_mapping
 
+log = logging.getLogger(__name__)
+#: The largest number that PostgreSQL stores.
+_MOST = 2**63 - 1
 #: An alert is resolved when its condition was absent for so long, and its record is not tried
 #: again: a task that is resumed and fails again is the same alert.
 RESOLVE_AFTER = timedelta(seconds=15)
@@ -24,7 +32,7 @@ def evaluate(*, now: datetime) -> None:
     shut_down = _shut_down_by_people()
     present = {
         each.key: each
-        for each in found.conditions
+        for each in map(_storable, found.conditions)
         if each.cause.alerts and each.application not in shut_down
     }
     lasting: set[Key] = set()
@@ -40,8 +48,43 @@ def evaluate(*, now: datetime) -> None:
             has_changed = is_known and not is_retried and _absent(alert, now)
         if has_changed:
             changed.append(alert)
-    Alert.objects.bulk_update(changed, [*_SHOWN, "resolved_at"], batch_size=500)
-    Alert.objects.bulk_create(_opened(present.values(), lasting, now), batch_size=500)
+    _store(changed, _opened(present.values(), lasting, now))
+
+
+def _store(changed: Sequence[Alert], opened: Sequence[Alert]) -> None:
+    """Store alerts; those of an application that PostgreSQL refuses affect no other application."""
+    try:
+        _write(changed, opened)
+    except (DataError, IntegrityError) as exc:
+        names = sorted({each.application for each in (*changed, *opened)})
+        if len(names) == 1:
+            log.error("%s: its alerts cannot be stored: %s", names[0] or "server", exc)
+            return
+        for name in names:
+            _store(
+                [each for each in changed if each.application == name],
+                [each for each in opened if each.application == name],
+            )
+
+
+def _write(changed: Sequence[Alert], opened: Sequence[Alert]) -> None:
+    with transaction.atomic():
+        Alert.objects.bulk_update(changed, [*_SHOWN, "resolved_at"], batch_size=500)
+        Alert.objects.bulk_create(opened, batch_size=500)
+
+
+def _storable(condition: Condition) -> Condition:
+    """Return a condition whose values PostgreSQL accepts: applications report any values."""
+    fields = msgspec.structs.asdict(condition)
+    texts = {
+        name: value.replace("\0", escaped("\0"))
+        for name, value in fields.items()
+        if isinstance(value, str) and "\0" in value
+    }
+    count = min(condition.count, _MOST)
+    if not texts and count == condition.count:
+        return condition
+    return msgspec.structs.replace(condition, **texts, count=count)
 
 
 def _shut_down_by_people() -> set[str]:

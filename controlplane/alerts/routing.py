@@ -48,7 +48,10 @@ def is_quiet(rule: AlertRule, now: datetime) -> bool:
 
 
 def _fire(rule: AlertRule, open_alerts: Iterable[Alert], now: datetime) -> None:
-    """Add one message with all alerts that the rule has not sent and may send now."""
+    """Add a message for each application with alerts that the rule has not sent and may send now.
+
+    In a message of several, the alerts of one could hide those of another, and delay their end.
+    """
     quiet = is_quiet(rule, now)
     wanted = [each for each in open_alerts if matches(rule, each)]
     wanted = [each for each in wanted if each.critical or not quiet]
@@ -56,9 +59,12 @@ def _fire(rule: AlertRule, open_alerts: Iterable[Alert], now: datetime) -> None:
         return
     sent = _sent(rule, [each.id for each in wanted])
     throttled = _throttled(rule, now)
-    new = [each for each in wanted if each.id not in sent and not _waits(each, throttled)]
-    if new:
-        add(rule, rule.channel, MessageKind.FIRED, new, now=now)
+    new: defaultdict[str, list[Alert]] = defaultdict(list)
+    for alert in wanted:
+        if alert.id not in sent and not _waits(alert, throttled):
+            new[alert.application].append(alert)
+    for some in new.values():
+        add(rule, rule.channel, MessageKind.FIRED, some, now=now)
 
 
 def _sent(rule: AlertRule, ids: Sequence[int]) -> set[int]:

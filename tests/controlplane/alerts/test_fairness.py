@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -11,16 +12,23 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import models
-from arrester.controlplane.alerts import configuration
+from arrester.controlplane.alerts import configuration, evaluation
+from arrester.controlplane.alerts.configuration import RuleForm
+from arrester.controlplane.alerts.evaluation import RESOLVE_AFTER
+from arrester.controlplane.alerts.text import DESCRIBED
 from arrester.controlplane.domain.events import (
     CommandExpired,
     CommandIssued,
     CommandKind,
     Event,
     Failure,
+    FailuresCounted,
     InstanceLost,
     InstanceStarted,
+    Response,
+    ResumeHow,
     TaskPaused,
+    TaskResumed,
     ThreadDied,
     ThreadStarted,
 )
@@ -131,3 +139,76 @@ def test_the_alert_of_a_quiet_application_is_sent_and_the_rest_of_a_noisy_one_is
     assert "quiet/delays: task delays_task-100 PAUSED: ValueError at position 1" in titles(receiver)
     more = models.Alert.objects.get(cause="MORE_THAN_LISTED")
     assert more.title == "noisy: 2 more: causes that stop tasks"
+
+
+def test_alerts_of_a_noisy_application_at_the_same_time_hide_no_end_and_no_escalation(
+    redis: Redis, clock: Clock, receiver: Receiver
+) -> None:
+    channel, _ = configuration.add_channel(receiver.url, actor="adam")
+    form = RuleForm(name="all", channel=channel.id, escalate_minutes=10, escalate_to=channel.id)
+    configuration.save_rule(models.AlertRule.objects.get().id, form, actor="adam")
+    for number in range(DESCRIBED):
+        append("noisy", dead_run(number), shift=-number)
+    for task in (100, 101):
+        append("quiet", stop(task))
+    clock.update()
+    described = {
+        alert["title"]
+        for each in receiver.requests
+        for alert in json.loads(each.content)["data"]["alerts"]
+    }
+    assert "quiet/delays: task delays_task-100 PAUSED: ValueError at position 1" in described
+    # A person acts on the noisy one only.
+    for alert in models.Alert.objects.filter(application="noisy"):
+        configuration.acknowledge(alert.id, actor="olga")
+    clock.update(after=timedelta(minutes=11))
+    assert titles(receiver)[-1].startswith("No action yet: quiet: 2 tasks PAUSED")
+    for task in (100, 101):
+        resumed = TaskResumed(task=f"task-{task}", how=ResumeHow.RETRY)
+        append("quiet", [histories.event(resumed), histories.held(0, key=f"task-{task}")])
+    clock.update(after=timedelta(seconds=5))
+    clock.update(after=RESOLVE_AFTER)
+    assert models.Alert.objects.filter(application="noisy", resolved_at=None).exists()
+    assert any(each.startswith("Resolved: quiet: 2 tasks PAUSED") for each in titles(receiver))
+
+
+def counted_very_often() -> list[Event]:
+    counted = FailuresCounted(
+        task="a",
+        failure=failure(1),
+        response=Response.CONTINUE,
+        count=2**63 - 1,
+        first_position=1,
+        last_position=2,
+    )
+    return [*histories.started(), *[histories.event(counted)] * 2]
+
+
+def stopped_with_a_zero_character() -> list[Event]:
+    wrong = replace(failure(1), message="in\0valid", stage="process:\0", exception_class="E\0")
+    return [*histories.started(), histories.event(TaskPaused(task="a", position=1, failure=wrong))]
+
+
+@pytest.mark.parametrize("make", [counted_very_often, stopped_with_a_zero_character])
+def test_values_that_postgresql_cannot_store_silence_no_alert(
+    clock: Clock, make: Callable[[], list[Event]]
+) -> None:
+    append("noisy", make())
+    append("quiet", stop(100), shift=30)
+    clock.update()
+    clock.update(after=timedelta(seconds=5))
+    names = models.Alert.objects.values_list("application", flat=True)
+    assert {*names} == {"noisy", "quiet"}
+    assert not any("\0" in each.title + each.detail for each in models.Alert.objects.all())
+
+
+def test_alerts_that_cannot_be_stored_affect_no_other_application(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # What `_storable` does not know.
+    monkeypatch.setattr(evaluation, "_storable", lambda condition: condition)
+    append("noisy", stopped_with_a_zero_character())
+    append("quiet", stop(100), shift=30)
+    clock.update()
+    assert {*models.Alert.objects.values_list("application", flat=True)} == {"quiet"}
+    assert "noisy: its alerts cannot be stored" in caplog.text
