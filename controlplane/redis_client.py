@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from django.conf import settings
+from django.db import DataError, IntegrityError
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError, TimeoutError
@@ -48,9 +49,10 @@ def _client(url: str) -> Redis:
 
 
 #: Errors of one application: a key of a wrong type, a row that cannot be read, or an unforeseen
-#: value. Loops over all applications continue with the next.
+#: value, also one that PostgreSQL refuses. Loops over all applications continue with the next.
 APPLICATION_ERRORS = (
-    ResponseError, BrokenState, ValueError, TypeError, ArithmeticError, LookupError,
+    ResponseError, BrokenState, ValueError, TypeError, ArithmeticError, LookupError, DataError,
+    IntegrityError,
 )  # fmt: skip
 #: An entry's id and fields.
 StreamEntry = tuple[str, Mapping[bytes, bytes]]

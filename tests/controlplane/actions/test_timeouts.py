@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
@@ -87,6 +88,24 @@ def test_an_application_whose_fold_is_slow_delays_the_checks_of_no_other(
     with connection.cursor() as cursor:
         cursor.execute("SHOW lock_timeout")
         assert cursor.fetchone() == ("0",)
+
+
+def test_a_value_that_postgresql_refuses_affects_the_checks_of_no_other_application(
+    redis: Redis, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched_since(redis, now - timedelta(seconds=31), last=now - timedelta(seconds=5))
+    streams.append(histories.started(), received_at=now, application="a")
+    check = timeouts._watch
+
+    def watch(application: str, **arguments: Any) -> int:
+        if application == "a":
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT (2::numeric ^ 64)::bigint")
+        return check(application, **arguments)
+
+    monkeypatch.setattr(timeouts, "_watch", watch)
+    assert actions.watch(now=now) == 1
+    assert instance().lost
 
 
 def test_killed_and_replaced_instances_are_checked_for_a_day(redis: Redis, now: datetime) -> None:
