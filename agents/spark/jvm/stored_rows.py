@@ -110,13 +110,13 @@ def of_arrow_streams(rows: DataFrame, name: str, schema: T.StructType) -> DataFr
     """
     spark = rows.sparkSession
     streams = [row[name] for row in rows.select(name).collect()]
-    jvm: Any = spark._jvm
+    utils = jvm_class(spark._jvm, "org.apache.spark.sql.api.python.PythonSQLUtils")
     with TemporaryDirectory(prefix="arrester-") as folder:
         file = Path(folder) / "rows"
         _join_streams(streams, file)
-        batches = jvm.PythonSQLUtils.readArrowStreamFromFile(str(file))
+        batches = utils.readArrowStreamFromFile(str(file))
     session: Any = spark._jsparkSession
-    frame = DataFrame(jvm.PythonSQLUtils.toDataFrame(batches, schema.json(), session), spark)
+    frame = DataFrame(utils.toDataFrame(batches, schema.json(), session), spark)
     return to_driver(frame)
 
 
