@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -149,11 +149,14 @@ class StagedPath:
         names, packed = self.pipeline.source.columns, None
         frame = with_outcome(source, self.pipeline, blocked, None)
         for number, steps in segments(self.pipeline.steps, first=SOURCE + 1):
-            more: Any = {"policy": self.policy, "first": number, "source_names": names}
             if isinstance(steps[0], Process):
-                frame, packed = packed_after_python(frame, steps, **more)
+                frame, packed = packed_after_python(
+                    frame, steps, policy=self.policy, first=number, source_names=names
+                )
             else:
-                frame = after_steps(frame, steps, **more)
+                frame = after_steps(
+                    frame, steps, policy=self.policy, first=number, source_names=names
+                )
         return frame, packed
 
     def _collected(self, marked: DataFrame) -> dict[str, Column]:

@@ -43,11 +43,8 @@ STEPS = {"columns": tuple(KINDS), "transform": ("invalid cast", "integer overflo
 FAILED = "failed"
 
 
-@pytest.fixture(
-    params=[pytest.param(True, marks=pytest.mark.smoke), False], ids=["ansi", "lenient"]
-)
+@pytest.fixture(params=[True, False], ids=["ansi", "lenient"])
 def ansi(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[bool]:
-    """Set the mode; older Sparks run the other one in `make matrix`."""
     before = str(spark.conf.get(ANSI))
     spark.conf.set(ANSI, request.param)
     yield request.param
@@ -114,7 +111,10 @@ def results_of_run(bench: Bench, values: list[str]) -> dict[tuple[str, str], dic
 
 @pytest.mark.parametrize(
     "source",
-    [pytest.param("static", marks=pytest.mark.long), "stream"],
+    [
+        pytest.param("static", marks=pytest.mark.long),
+        pytest.param("stream", marks=pytest.mark.smoke),
+    ],
 )
 def test_a_record_fails_exactly_where_plain_spark_fails(
     bench: Bench, ansi: bool, source: str
