@@ -53,8 +53,11 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark"))
 settings.SECRET_KEY = "only for tests " * 4
 settings.PASSWORD_HASHERS = ["tests.password_hasher.FastHasher"]
-# No test sees or changes the data of a product that runs in this checkout.
-settings.ENVIRONMENT = replace(settings.ENVIRONMENT, home=Path(scratch.FOLDER) / "no-arrester")
+# No test sees or changes the data of a product that runs in this checkout, nor does a process of
+# a test; and none has an alert because the disk of this machine is full.
+HOME = Path(scratch.FOLDER) / "no-arrester"
+os.environ["ARRESTER_HOME"] = str(HOME)
+settings.ENVIRONMENT = replace(settings.ENVIRONMENT, home=HOME)
 
 
 @pytest.fixture(scope="session")
