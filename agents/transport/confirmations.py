@@ -21,8 +21,8 @@ REMOVAL_SECONDS = 60.0
 class Confirmations:
     """Read confirmations, and delete them once they are recorded in the spool.
 
-    A refused confirmation is deleted. Its batch is then missing in Redis, so it is sent again, and
-    a server that has it already confirms it with a signature.
+    A refused confirmation is deleted, and its batch counts as lost: it is sent again, and a server
+    that has it already confirms it with a signature.
     """
 
     def __init__(self, redis: RedisClient, spool: UUID) -> None:
@@ -63,6 +63,7 @@ class Confirmations:
     def _refuse(self, keys: ServerKeys, forged: list[bytes], unsigned: set[UUID]) -> None:
         self._redis.forget_confirmations(self._spool, unsigned)
         self._redis.forget_signed_confirmations(self._spool, forged)
+        self._redis.forget_sent(self._spool)
         keys.refused += len(forged) + len(unsigned)
         if not self._logged:
             log.warning(

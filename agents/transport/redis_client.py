@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 from arrester.agents.transport.server_keys import ServerKeys
-from arrester.agents.transport.spool import SentBatch, SpooledBatch
+from arrester.agents.transport.spool import SpooledBatch
 from arrester.controlplane.domain.errors import RedisUnavailable
 from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.domain.python_versions import UTC, StrEnum
@@ -90,39 +91,51 @@ class RedisClient:
         self._append = self._client.register_script(append_script.APPEND)
 
     def append(
-        self, spool: UUID, batches: Sequence[SpooledBatch], *, last: SentBatch | None
+        self, spool: UUID, batches: Sequence[SpooledBatch], *, last: UUID | None
     ) -> tuple[AppendStatus, list[str]]:
         """Append `batches` in order, unless Redis lost `last`, which it had accepted.
 
         Return the stream ids of the first batches, in order. Without batches this is only the
-        check. Redis does all of it in one step.
+        check. Redis does all of it in one step, of at most `append_script.MOST_BATCHES`.
         """
         argv: list[str | bytes | int] = [
-            "" if last is None else last.entry,
-            "" if last is None else str(last.batch),
+            "" if last is None else str(last),
             *self._limits,
             str(spool),
             PLAIN if self.keys is None else SIGNED,
+            redis_keys.CONFIRMED_SECONDS,
         ]
         for batch in batches:
             argv += [str(batch.id), batch.events]
-        stream = redis_keys.events(self._application)
-        confirmed = redis_keys.confirmed(self._application, spool)
-        limit = redis_keys.memory_limit(self._application)
-        answer = self._call(lambda: self._run_append([stream, confirmed, limit], argv))
+        keys = [
+            redis_keys.events(self._application),
+            redis_keys.confirmed(self._application, spool),
+            redis_keys.memory_limit(self._application),
+            redis_keys.sent(self._application, spool),
+        ]
+        answer = self._call(lambda: self._run_append(keys, argv))
         status, *entries = (each.decode() for each in cast("list[bytes]", answer))
         return AppendStatus(status), entries
 
     def confirmations(self, spool: UUID) -> list[UUID]:
         """Return up to some hundred batches of `spool` that the server has committed."""
         key = redis_keys.confirmed(self._application, spool)
-        return _uuids(self._call(lambda: self._client.srandmember(key, CONFIRMATIONS_AT_ONCE)))
+        return _uuids(self._members(key, CONFIRMATIONS_AT_ONCE))
 
     def signed_confirmations(self, spool: UUID) -> list[bytes]:
         """Return up to SIGNED_AT_ONCE signed confirmations of `spool`."""
-        key = redis_keys.signed_confirmations(self._application, spool)
-        records = self._call(lambda: self._client.srandmember(key, SIGNED_AT_ONCE))
-        return cast("list[bytes]", records or [])
+        return self._members(
+            redis_keys.signed_confirmations(self._application, spool), SIGNED_AT_ONCE
+        )
+
+    def _members(self, key: str, most: int) -> list[bytes]:
+        """Return the first members of a set that a scan meets; some of them may come twice."""
+        found = self._call(lambda: [*islice(self._client.sscan_iter(key, count=most), most)])
+        return [*dict.fromkeys(found)]
+
+    def forget_sent(self, spool: UUID) -> None:
+        """Delete the last batch that Redis has accepted: unconfirmed ones are sent again."""
+        self._call(lambda: self._client.delete(redis_keys.sent(self._application, spool)))
 
     def forget_confirmations(self, spool: UUID, batches: Iterable[UUID]) -> None:
         """Delete confirmations that are recorded in the spool, or refused."""
@@ -240,9 +253,9 @@ class RedisClient:
             raise RedisUnavailable(f"{at}: {exc}") from exc
 
 
-def _uuids(members: object) -> list[UUID]:
+def _uuids(members: Iterable[bytes]) -> list[UUID]:
     """Return the valid ids of a set."""
-    ids = map(_uuid, cast("list[bytes]", members or []))
+    ids = map(_uuid, members)
     return [id for id in ids if id is not None]
 
 

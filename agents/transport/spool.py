@@ -46,14 +46,6 @@ class SpooledBatch:
     events: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentBatch:
-    """The newest unconfirmed batch that was sent to Redis, and its stream entry."""
-
-    entry: str
-    batch: UUID
-
-
 @dataclass(frozen=True, slots=True)
 class _Unwritten:
     id: UUID
@@ -166,12 +158,12 @@ class Spool:
                 batches.append(SpooledBatch(number=number, id=UUID(bytes=id), events=events))
         return batches
 
-    def last_sent(self) -> SentBatch | None:
+    def last_sent(self) -> UUID | None:
         """Return the newest sent batch: Redis or the server has it, unless Redis lost data."""
-        query = "SELECT entry, id FROM sent JOIN batch USING (number) ORDER BY number DESC LIMIT 1"
+        query = "SELECT id FROM sent JOIN batch USING (number) ORDER BY number DESC LIMIT 1"
         with self._lock:
             row = self._database.execute(query).fetchone()
-        return None if row is None else SentBatch(entry=row[0], batch=UUID(bytes=row[1]))
+        return None if row is None else UUID(bytes=row[0])
 
     def mark_sent(self, batches: Iterable[SpooledBatch], entries: Iterable[str]) -> None:
         """Record the stream entries of `batches`."""

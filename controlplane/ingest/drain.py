@@ -33,7 +33,6 @@ from arrester.controlplane.redis_client import StreamEntry
 from arrester.controlplane.store.stream_entry import DecodedEntry, read_entry
 
 log = logging.getLogger(__name__)
-CONFIRMED_SECONDS = 7 * 24 * 3600
 #: Large enough for a cheap transaction, small enough to be visible soon.
 EVENTS_PER_READ = 30_000
 #: The most bytes of events without bodies, unpacked, of one transaction; a larger batch is alone in
@@ -213,7 +212,7 @@ def _confirm(
     with redis.pipeline(transaction=True) as pipeline:
         for key, values in members.items():
             pipeline.sadd(key, *values)
-            pipeline.expire(key, CONFIRMED_SECONDS)
+            pipeline.expire(key, redis_keys.CONFIRMED_SECONDS)
         log_gaps.record_end(pipeline, stream)
         read = [(entry.id, entry.fields) for entry in entries]
         event_streams.delete(pipeline, redis_keys.events(application), read)

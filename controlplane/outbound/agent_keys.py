@@ -14,8 +14,9 @@ def delete(application: str) -> int:
     Raises RedisError.
     """
     redis, deleted = redis_client.client(), 0
-    patterns = (redis_keys.confirmed(application, "*"), redis_keys.heartbeat(application, "*"))
-    for pattern in patterns:
+    families = (redis_keys.confirmed, redis_keys.sent, redis_keys.heartbeat)
+    for family in families:
+        pattern = family(application, "*")
         for key in redis.scan_iter(match=pattern, count=_KEYS_PER_STEP):
             deleted += int(redis.unlink(key))
     return deleted + int(redis.unlink(redis_keys.events(application)))

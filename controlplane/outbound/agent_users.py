@@ -82,14 +82,15 @@ def rules(application: str, passwords: Iterable[str], *, database: int = 0) -> l
 
     It may do what `agents.transport.redis_client` does, and nothing else. A part in parentheses
     permits its commands with its keys only. EVALSHA runs loaded scripts; each of their commands is
-    checked as well, so it changes no more than the other parts permit.
+    checked as well, so it changes no more than the other parts permit. No command answers a short
+    request with much: XRANGE, or SRANDMEMBER with repetitions, would occupy Redis again and again.
 
     Args:
         application: its name.
         passwords: the SHA-256 of each password.
         database: the number of the server's database in Redis.
     """
-    confirmed = redis_keys.confirmed(application, "*")
+    confirmed, sent = redis_keys.confirmed(application, "*"), redis_keys.sent(application, "*")
     heartbeat = redis_keys.heartbeat(application, "*")
     events, limit = redis_keys.events(application), redis_keys.memory_limit(application)
     commands, state = redis_keys.commands(application), redis_keys.state(application)
@@ -102,9 +103,10 @@ def rules(application: str, passwords: Iterable[str], *, database: int = 0) -> l
         *("+ping", "+time", "+memory|stats"),
         # A connection selects its database, unless that is 0.
         *([f"+select|{database}"] if database else []),
-        f"(%RW~{events} +xadd +xrange +xlen +memory|usage)",
-        f"(~{events} ~{confirmed} ~{limit} +evalsha)",
-        f"(%R~{confirmed} +sismember +srandmember)",
+        f"(%RW~{events} +xadd +xlen +memory|usage)",
+        f"(~{events} ~{confirmed} ~{limit} ~{sent} +evalsha)",
+        f"(%R~{confirmed} +sismember +sscan)",
+        f"(%RW~{sent} +sismember +sadd +expire +del)",
         f"(%W~{confirmed} +srem)",
         f"(%W~{heartbeat} +set +del)",
         f"(%R~{commands} +xread)",

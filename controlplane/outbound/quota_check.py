@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from django.conf import settings
@@ -27,10 +27,26 @@ log = logging.getLogger(__name__)
 #: How long a result holds if no further check replaces it.
 LASTS_SECONDS = 180
 HEARTBEAT_BYTES = heartbeats.HEARTBEAT_BYTES
-#: Agents let a heartbeat live for half as long at most.
-HEARTBEAT_MILLISECONDS = 2 * redis_keys.LOST_AFTER_SECONDS * 1000
 #: Keys that are looked at in one step of the scan.
 _KEYS_PER_STEP = 500
+_WEEK = redis_keys.CONFIRMED_SECONDS
+
+
+class _AgentKey(NamedTuple):
+    """What keys of a kind have at most, if an agent writes them or has them written."""
+
+    seconds: int
+    size: int
+
+
+#: By the part of the key after the application.
+_AGENT_KEYS = {
+    # Agents let a heartbeat live for half as long at most.
+    "instance": _AgentKey(2 * redis_keys.LOST_AFTER_SECONDS, HEARTBEAT_BYTES),
+    "sent": _AgentKey(_WEEK, 1024),
+    # An agent reads its confirmations while it sends: some thousand wait.
+    "confirmed": _AgentKey(_WEEK, 8 * 2**20),
+}
 _ENDED = "('NOT_RUNNING', 'ERROR')"
 _COUNTS: Mapping[Quota, str] = {
     Quota.GROUPS: "SELECT application, count(*) FROM error_group GROUP BY 1",
@@ -121,7 +137,7 @@ def _count(statement: str) -> dict[str, int]:
 
 
 def _redis_bytes(*, now: datetime) -> Counter[str]:
-    """Return the bytes of the keys of applications, and delete their invalid heartbeats."""
+    """Return the bytes of the keys of applications, and delete those that no agent writes."""
     redis, used, deleted = redis_client.client(), Counter[str](), Counter[str]()
     for keys in _keys():
         with redis.pipeline(transaction=False) as pipe:
@@ -133,14 +149,13 @@ def _redis_bytes(*, now: datetime) -> Counter[str]:
             name = _parts(key)[1]
             if not isinstance(size, int):
                 continue
-            too_long = lifetime == -1 or lifetime > HEARTBEAT_MILLISECONDS
-            if _is_heartbeat(key) and (too_long or size > HEARTBEAT_BYTES):
-                redis.delete(key)
+            if _is_invalid(key, size, lifetime):
+                redis.unlink(key)
                 deleted[name] += 1
             else:
                 used[name] += size
     for name, number in deleted.items():
-        log.warning("%s: %s heartbeats that live too long or are too large", name, number)
+        log.warning("%s: %s keys of agents that live too long or are too large", name, number)
         store.count_reached(name, store.Limit.HEARTBEAT, count=number, at=now)
     return used
 
@@ -170,8 +185,12 @@ def _is_of_application(key: bytes) -> bool:
     return True
 
 
-def _is_heartbeat(key: bytes) -> bool:
-    return _parts(key)[2:3] == ["instance"]
+def _is_invalid(key: bytes, size: int, milliseconds: int) -> bool:
+    """Return whether no agent writes a key of this size and lifetime; -1: without an expiry."""
+    most = _AGENT_KEYS.get(_parts(key)[2])
+    if most is None:
+        return False
+    return milliseconds == -1 or milliseconds > most.seconds * 1000 or size > most.size
 
 
 def _publish(found: Mapping[str, Usage], before: Mapping[str, Usage]) -> None:

@@ -21,8 +21,6 @@ from arrester.controlplane.embedded.home import Credentials, Home
 from arrester.controlplane.embedded.redis import Redis
 from tests import scratch
 
-CONFIRMED_SECONDS = 7 * 86400
-
 
 @dataclass(slots=True)
 class Server:
@@ -121,7 +119,7 @@ class FoldingSide:
         for entry in entries:
             key = redis_keys.confirmed(self.application, entry.spool)
             self.client.sadd(key, str(entry.batch))
-            self.client.expire(key, CONFIRMED_SECONDS)
+            self.client.expire(key, redis_keys.CONFIRMED_SECONDS)
             if entry.signed and self.signs:
                 record = signing.sign_confirmation(self.application, entry.spool, [entry.batch])
                 key = redis_keys.signed_confirmations(self.application, entry.spool)

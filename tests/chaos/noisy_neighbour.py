@@ -40,7 +40,7 @@ from arrester.controlplane.domain.events import (
     ThreadStarted,
 )
 from arrester.controlplane.domain.identity import redis_keys, uuids
-from arrester.controlplane.domain.wire import codec, limits
+from arrester.controlplane.domain.wire import append_script, codec, limits
 from tests.chaos.product import Product
 from tests.e2e.stack import eventually
 
@@ -487,21 +487,54 @@ def _close(sockets: list[socket.socket]) -> None:
 
 
 def _unread_answers(attacker: Attacker) -> Generator[None, None, None]:
-    """Request entries on several connections, and read no answer."""
-    read = f"XRANGE {redis_keys.events(NOISY)} - + COUNT 50\r\n".encode()
+    """Request confirmations of many batches on several connections, and read no answer."""
+    confirmed = redis_keys.confirmed(NOISY, _SPOOL)
+    scan = f"SSCAN {confirmed} 0 COUNT 1000000\r\n".encode()
     opened: list[socket.socket] = []
     redis = attacker.redis
+    event = codec.encode_batch([_event(ThreadStarted())])
     try:
         while True:
-            with suppress(RedisError):
-                redis.xadd(redis_keys.events(NOISY), {"events": os.urandom(500_000)})
+            with suppress(RedisError), redis.pipeline(transaction=False) as pipe:
+                for _ in range(500):
+                    pipe.xadd(redis_keys.events(NOISY), _entry([]) | {"events": event})
+                pipe.execute()
             with suppress(OSError):
                 opened.append(_open(attacker))
                 for _ in range(1_000):
-                    opened[-1].sendall(read)
+                    opened[-1].sendall(scan)
             yield
     finally:
         _close(opened)
+
+
+def _small_entries(attacker: Attacker) -> Generator[None, None, None]:
+    """Append entries as small and as fast as Redis takes them, then try to read all of them."""
+    redis, events = attacker.redis, redis_keys.events(NOISY)
+    while True:
+        with suppress(RedisError), redis.pipeline(transaction=False) as pipe:
+            for _ in range(20_000):
+                pipe.execute_command("XADD", events, "*", "b", "")  # type: ignore[no-untyped-call]
+            pipe.execute_command("XRANGE", events, "-", "+")  # type: ignore[no-untyped-call]
+            pipe.execute()
+        yield
+
+
+def _long_calls(attacker: Attacker) -> Generator[None, None, None]:
+    """Call the script of agents with as many batches as Redis reads in one request."""
+    redis = attacker.redis
+    keys = [
+        redis_keys.events(NOISY),
+        redis_keys.confirmed(NOISY, _SPOOL),
+        redis_keys.memory_limit(NOISY),
+        redis_keys.sent(NOISY, _SPOOL),
+    ]
+    append = redis.register_script(append_script.APPEND)
+    arguments: list[str | int] = ["", 10**9, 10**12, str(_SPOOL), "plain", 60, *("b", "") * 500_000]
+    while True:
+        with suppress(RedisError):
+            redis.evalsha(append.sha, len(keys), *keys, *arguments)
+        yield
 
 
 def _session(number: int) -> requests.Session:
@@ -575,6 +608,8 @@ ATTACKS: dict[str, Attack] = {
     "heartbeats without an end": _heartbeats,
     "connections to Redis": _connections,
     "answers of Redis that are not read": _unread_answers,
+    "small entries without end": _small_entries,
+    "long calls of the script": _long_calls,
     "wrong log-ins": _wrong_logins,
     "live streams": _live_streams,
     "slow headers of requests": _slow_headers,

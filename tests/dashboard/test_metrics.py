@@ -77,12 +77,12 @@ def test_reached_limits_are_counted_and_on_the_overview_for_a_day(
     # Quotas have a condition of their own as long as they are exceeded.
     assert found["arrester_conditions"] == {("flights", "LIMIT_REACHED"): 2}
     html = viewer.get("/").content.decode()
-    assert "Dropped from the quarantine: 7." in html and "Deleted heartbeats: 2." in html
+    assert "Dropped from the quarantine: 7." in html and "other keys in Redis: 2." in html
     old = now - timedelta(days=2)
     models.LimitReached.objects.update(first_at=old, last_at=old)
     assert "arrester_conditions" not in scrape(viewer)
     assert "Nothing needs attention" in viewer.get("/").content.decode()
-    assert "Deleted heartbeats: 2." in viewer.get("/applications/flights").content.decode()
+    assert "other keys in Redis: 2." in viewer.get("/applications/flights").content.decode()
 
 
 def test_an_exceeded_quota_is_on_the_overview(

@@ -27,6 +27,8 @@ WATCH = "arrester:watch"
 USAGE = "arrester:usage"
 #: The keys of applications, as a pattern.
 OF_APPLICATIONS = "arrester:*:*"
+#: How long Redis keeps confirmations, and the last batch of a spool, without a new one.
+CONFIRMED_SECONDS = 7 * 24 * 3600
 #: When PostgreSQL was last reachable, for use while it is not.
 POSTGRES_SEEN = "arrester:postgres"
 #: The beginning of the names of agents' Redis users, before the application.
@@ -53,6 +55,14 @@ def application_of(events_key: str) -> str:
 def confirmed(application: str, spool: Id) -> str:
     """The set of batch ids of one spool that are committed in the event store."""
     return f"arrester:{application}:confirmed:{spool}"
+
+
+def sent(application: str, spool: Id) -> str:
+    """The last batch of one spool that Redis has accepted: a set of one id.
+
+    A set, since its user may look for a member, and may read no value.
+    """
+    return f"arrester:{application}:sent:{spool}"
 
 
 def dead_letter_record(application: str, id: str) -> str:

@@ -1,28 +1,37 @@
 """The script by which an agent appends batches to its stream of events in one step.
 
-The server loads it into Redis: the Redis users of agents may run it, but may load no script.
+The server loads it into Redis: the Redis users of agents may run it, but may load no script. They
+may not read their stream: a read of all entries would occupy Redis, as often as they like.
 """
 
 from __future__ import annotations
 
-#: KEYS: stream, confirmed set, memory limit. ARGV: last entry, its batch, limits of entries and of
-#: bytes, spool, form of the confirmation, then batch and events.
+#: The most batches of one call.
+MOST_BATCHES = 1000
+_BEFORE_BATCHES = 6
+#: KEYS: stream, confirmed set, memory limit, sent set. ARGV: last batch, limits of entries and of
+#: bytes, spool, form of the confirmation, seconds of the sent set, then batch and events.
+#: The sent set has the last batch, and is written after its entry: a Redis that has lost the entry
+#: has lost it, too. A stream that was deleted is empty.
 #: A memory that the Redis user may not read is not limited: Redis itself refuses.
-APPEND = """
+APPEND = f"""
+if #ARGV > {_BEFORE_BATCHES + 2 * MOST_BATCHES} then
+  return redis.error_reply('ERR more than {MOST_BATCHES} batches')
+end
+local length = redis.call('XLEN', KEYS[1])
 if ARGV[1] ~= '' then
-  local found = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])
-  local kept = #found == 1 and found[1][2][2] == ARGV[2]
-  if not kept and redis.call('SISMEMBER', KEYS[2], ARGV[2]) == 0 then
-    return {'LOST'}
+  local kept = length > 0 and redis.call('SISMEMBER', KEYS[4], ARGV[1]) == 1
+  if not kept and redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 0 then
+    return {{'LOST'}}
   end
 end
-local answer = {'DONE'}
-if #ARGV < 7 then
+local answer = {{'DONE'}}
+if #ARGV <= {_BEFORE_BATCHES} then
   return answer
 end
-local entries_left = tonumber(ARGV[3]) - redis.call('XLEN', KEYS[1])
+local entries_left = tonumber(ARGV[2]) - length
 local usage = redis.pcall('MEMORY', 'USAGE', KEYS[1])
-local bytes = tonumber(ARGV[4]) - (type(usage) == 'number' and usage or 0)
+local bytes = tonumber(ARGV[3]) - (type(usage) == 'number' and usage or 0)
 local limit = redis.pcall('GET', KEYS[3])
 local most = type(limit) == 'string' and tonumber(limit) or 0
 if most > 0 then
@@ -33,15 +42,20 @@ if most > 0 then
     end
   end
 end
-local empty = redis.call('XLEN', KEYS[1]) == 0
-for i = 7, #ARGV, 2 do
-  if entries_left <= 0 or (bytes <= 0 and not (empty and i == 7)) then
+local last
+for i = {_BEFORE_BATCHES + 1}, #ARGV, 2 do
+  if entries_left <= 0 or (bytes <= 0 and not (length == 0 and not last)) then
     answer[1] = 'FULL'
     break
   end
   answer[#answer + 1] = redis.call('XADD', KEYS[1], '*',
-    'batch', ARGV[i], 'spool', ARGV[5], 'confirmation', ARGV[6], 'events', ARGV[i + 1])
-  entries_left, bytes = entries_left - 1, bytes - #ARGV[i + 1]
+    'batch', ARGV[i], 'spool', ARGV[4], 'confirmation', ARGV[5], 'events', ARGV[i + 1])
+  entries_left, bytes, last = entries_left - 1, bytes - #ARGV[i + 1], ARGV[i]
+end
+if last then
+  redis.call('DEL', KEYS[4])
+  redis.call('SADD', KEYS[4], last)
+  redis.call('EXPIRE', KEYS[4], ARGV[6])
 end
 return answer
 """

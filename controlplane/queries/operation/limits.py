@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from arrester.controlplane import models, store
-from arrester.controlplane.outbound import agent_connections, quota_check
+from arrester.controlplane.outbound import agent_connections
 
 #: How long a reached limit is reported.
 LATELY = timedelta(days=1)
@@ -41,8 +41,8 @@ class ReachedLimit(msgspec.Struct, frozen=True, kw_only=True):
                 )
             case store.Limit.HEARTBEAT:
                 return (
-                    f"Deleted heartbeats: {self.count:,}. They had no expiry, or more than"
-                    f" {quota_check.HEARTBEAT_BYTES // 2**10} KiB: no agent sends such ones"
+                    f"Deleted heartbeats and other keys in Redis: {self.count:,}. They had no"
+                    " expiry, or were larger than those that an agent writes"
                 )
             case store.Limit.CONNECTIONS:
                 return (

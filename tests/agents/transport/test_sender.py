@@ -20,6 +20,7 @@ from arrester.agents.transport.sender import Sender
 from arrester.agents.transport.spool import Spool
 from arrester.controlplane.domain.errors import RedisUnavailable
 from arrester.controlplane.domain.identity import redis_keys
+from arrester.controlplane.domain.wire import append_script
 from tests.agents.pipeline_bench import levels_of
 from tests.agents.redis_server import FoldingSide, Server
 from tests.agents.sample_events import INSTANCE, batch_id, failed, paused, some_events
@@ -148,17 +149,43 @@ def test_an_emptied_redis_is_detected_at_the_heartbeat(
 def test_lost_entries_are_detected_before_the_next_append(
     spool: Spool, redis_server: Server, folding: FoldingSide
 ) -> None:
+    keys = [EVENTS, redis_keys.sent("flights", spool.id)]
     with sending(spool, redis_server):
-        put(spool, range(5))
+        put(spool, range(4))
         wait_until(lambda: all_sent(spool))
-        folding.take()
-        redis_server.client.xdel(EVENTS, folding.entries()[-1].id)
-        folding.folded.pop()
+        # What Redis has if it loses the last entry.
+        kept = [redis_server.client.dump(key) for key in keys]
+        put(spool, range(4, 5))
+        wait_until(lambda: all_sent(spool))
+        for key, value in zip(keys, kept, strict=True):
+            assert value is not None
+            redis_server.client.restore(key, 0, value, replace=True)
         put(spool, range(5, 7))
         wait_until(lambda: len(folding.entries()) == 4 + 7)
         folding.confirm()
         wait_until(lambda: spool.events == 0)
     assert folded(folding) == list(range(7))
+
+
+def test_a_deleted_stream_is_sent_again(
+    spool: Spool, redis_server: Server, folding: FoldingSide
+) -> None:
+    with sending(spool, redis_server):
+        put(spool, range(5))
+        wait_until(lambda: all_sent(spool))
+        redis_server.client.delete(EVENTS)
+        put(spool, range(5, 7))
+        wait_until(lambda: batches(folding) == list(range(7)))
+
+
+def test_a_call_of_too_many_batches_is_refused(spool: Spool, redis_server: Server) -> None:
+    put(spool, range(append_script.MOST_BATCHES + 1))
+    unsent = spool.unsent(most=10**6, most_bytes=GIB)
+    with connected(redis_server) as transport:
+        with pytest.raises(RedisUnavailable, match="more than 1000 batches"):
+            transport.append(spool.id, unsent, last=None)
+        status, entries = transport.append(spool.id, unsent[:-1], last=None)
+    assert (status, len(entries)) == (AppendStatus.DONE, append_script.MOST_BATCHES)
 
 
 def test_batches_confirmed_during_an_absence_are_not_sent_again(

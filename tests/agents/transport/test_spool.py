@@ -81,7 +81,7 @@ class SpoolKeepsItsPromises(RuleBasedStateMachine):
     def what_was_sent_last_is_known(self) -> None:
         last = self.spool.last_sent()
         expected = [batch_id(each) for each in self.waiting if each in self.sent]
-        assert ([] if last is None else [last.batch]) == expected[-1:]
+        assert ([] if last is None else [last]) == expected[-1:]
 
     @invariant()
     def counts_agree(self) -> None:

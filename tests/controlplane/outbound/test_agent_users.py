@@ -88,6 +88,9 @@ def test_an_agent_has_all_that_its_transport_uses(redis: Redis, transport: Redis
     redis.sadd(redis_keys.confirmed(APPLICATION, SPOOL), str(batch_id(1)))
     assert transport.confirmations(SPOOL) == [batch_id(1)]
     transport.forget_confirmations(SPOOL, [batch_id(1)])
+    assert transport.append(SPOOL, [], last=batch_id(1))[0] is AppendStatus.DONE
+    transport.forget_sent(SPOOL)
+    assert transport.append(SPOOL, [], last=batch_id(1))[0] is AppendStatus.LOST
     assert not redis.exists(redis_keys.confirmed(APPLICATION, SPOOL))
     redis.set(redis_keys.overload(APPLICATION), "COUNTS")
     redis.set(redis_keys.report(APPLICATION, INSTANCE), "a report")
@@ -173,17 +176,27 @@ ATTACKS: list[tuple[str, ...]] = [
     ("MGET", redis_keys.overload(OWN), redis_keys.overload(FOREIGN)),
     ("EXISTS", redis_keys.state(FOREIGN)),
     ("XLEN", redis_keys.events(FOREIGN)),
-    ("XRANGE", redis_keys.events(FOREIGN), "-", "+"),
     ("XADD", redis_keys.events(FOREIGN), "*", "batch", "x"),
     ("XREAD", "STREAMS", redis_keys.commands(FOREIGN), "0"),
     ("XADD", redis_keys.commands(FOREIGN), "*", "command", "x", "body", "x"),
     ("SET", redis_keys.heartbeat(FOREIGN, INSTANCE), "alive"),
     ("DEL", redis_keys.heartbeat(FOREIGN, INSTANCE)),
-    ("SRANDMEMBER", redis_keys.confirmed(FOREIGN, SPOOL), "9"),
+    ("SSCAN", redis_keys.confirmed(FOREIGN, SPOOL), "0"),
+    ("SISMEMBER", redis_keys.sent(FOREIGN, SPOOL), "x"),
+    ("SADD", redis_keys.sent(FOREIGN, SPOOL), "x"),
+    ("DEL", redis_keys.sent(FOREIGN, SPOOL)),
     ("SADD", redis_keys.confirmed(FOREIGN, SPOOL), str(batch_id(1))),
     ("SREM", redis_keys.confirmed(FOREIGN, SPOOL), str(batch_id(1))),
     ("SET", redis_keys.state(FOREIGN), "LATCHED"),
     ("MEMORY", "USAGE", redis_keys.events(FOREIGN)),
+    # Short requests with large answers: of its own entries, or of one member again and again.
+    ("XRANGE", redis_keys.events(OWN), "-", "+"),
+    ("XREVRANGE", redis_keys.events(OWN), "+", "-"),
+    ("XREAD", "STREAMS", redis_keys.events(OWN), "0"),
+    ("XINFO", "STREAM", redis_keys.events(OWN)),
+    ("SRANDMEMBER", redis_keys.confirmed(OWN, SPOOL), "-9"),
+    ("SMEMBERS", redis_keys.sent(OWN, SPOOL)),
+    ("GET", redis_keys.heartbeat(OWN, INSTANCE)),
     # A name that begins with the own one.
     ("XADD", redis_keys.events(f"{OWN}-2"), "*", "batch", "x"),
     # Of the own application, but written by the server only.
@@ -246,6 +259,7 @@ def test_the_keys_of_agents_are_deleted_with_their_last_credential(redis: Redis)
     written = [
         redis_keys.events(APPLICATION),
         redis_keys.confirmed(APPLICATION, INSTANCE),
+        redis_keys.sent(APPLICATION, INSTANCE),
         redis_keys.heartbeat(APPLICATION, INSTANCE),
     ]
     others = [redis_keys.commands(APPLICATION), redis_keys.heartbeat(OTHER, INSTANCE)]
@@ -255,7 +269,7 @@ def test_the_keys_of_agents_are_deleted_with_their_last_credential(redis: Redis)
         actions.remove_agent_credential(first.id, actor="ada", delete_keys=True)
     assert models.AgentCredential.objects.filter(id=first.id).exists()
     actions.remove_agent_credential(first.id, actor="ada")
-    assert redis.exists(*written) == 3
+    assert redis.exists(*written) == 4
     actions.remove_agent_credential(second.id, actor="ada", delete_keys=True)
     assert (redis.exists(*written), redis.exists(*others)) == (0, 2)
 

@@ -179,7 +179,7 @@ def test_the_memory_of_an_application_in_redis_is_measured(
     assert memory.value.startswith((f"{APPLICATION} 2 MB, {QUIET} 0 MB", f"{APPLICATION} 3 MB"))
 
 
-def test_heartbeats_that_no_agent_sends_are_deleted_and_counted(redis: Redis) -> None:
+def test_keys_that_no_agent_writes_are_deleted_and_counted(redis: Redis) -> None:
     send(redis, histories.failed(1))
     keys = [redis_keys.heartbeat(APPLICATION, each) for each in (INSTANCE, uuid4(), uuid4())]
     redis.set(keys[0], b"x" * 50_000, ex=30)
@@ -189,14 +189,26 @@ def test_heartbeats_that_no_agent_sends_are_deleted_and_counted(redis: Redis) ->
     foreign = f"arrester:{APPLICATION}:instance:".encode() + b"\xff"
     redis.set(foreign, b"x")
     redis.set(redis_keys.heartbeat(APPLICATION, UUID(int=7)), b"x", ex=10**6)
+    sent = [redis_keys.sent(APPLICATION, each) for each in (INSTANCE, uuid4(), uuid4())]
+    for key in sent:
+        redis.sadd(key, "x")
+    redis.sadd(sent[1], b"x" * 2000)
+    for key in sent[:2]:
+        redis.expire(key, redis_keys.CONFIRMED_SECONDS)
+    confirmed = [redis_keys.confirmed(APPLICATION, each) for each in (INSTANCE, uuid4())]
+    redis.sadd(confirmed[0], *map(str, range(1000)))
+    redis.sadd(confirmed[1], *(str(each) * 10 for each in range(200_000)))
+    for key in confirmed:
+        redis.expire(key, redis_keys.CONFIRMED_SECONDS)
 
     quota_check.check(now=NOW)
 
     assert [redis.exists(key) for key in keys] == [1, 0, 0]
     assert not redis.exists(foreign, redis_keys.heartbeat(APPLICATION, UUID(int=7)))
     assert redis.exists("arrester:No name:instance:7")
+    assert [redis.exists(key) for key in (*sent, *confirmed)] == [1, 0, 0, 1, 0]
     (reached,) = queries.limits_reached(APPLICATION)
-    assert (reached.limit, reached.count) == (store.Limit.HEARTBEAT, 4)
+    assert (reached.limit, reached.count) == (store.Limit.HEARTBEAT, 7)
     assert queries.limits_reached(QUIET) == ()
 
 
