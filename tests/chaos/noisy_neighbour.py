@@ -186,9 +186,17 @@ def _counts(product: Product) -> dict[str, int]:
     lists = {"errors": "count", "failures": "count", "tasks": "failed"}
     counts = {"application": int(product.get(f"/api/applications/{QUIET}")["failed"])}
     for name, field in lists.items():
-        rows = product.get(f"/api/{name}?application={QUIET}&limit=500")["results"]
-        counts[name] = sum(each[field] for each in rows)
+        counts[name] = sum(each[field] for each in _all_rows(product, name))
     return counts
+
+
+def _all_rows(product: Product, name: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a list of the quiet application, page by page."""
+    cursor: str | None = ""
+    while cursor is not None:
+        page = product.get(f"/api/{name}?application={QUIET}&limit=500&cursor={cursor}")
+        yield from page["results"]
+        cursor = page["next"]
 
 
 def _send(name: str, attacker: Attacker, steps: Any) -> None:
