@@ -8,6 +8,10 @@ appendfsync everysec
 # Agents write up to three quarters of it, then to their spools.
 maxmemory ${REDIS_MAXMEMORY:-1gb}
 maxmemory-policy noeviction
+# Agents may write large sets, and let them expire: their memory is freed beside other requests.
+lazyfree-lazy-user-del yes
+lazyfree-lazy-server-del yes
+lazyfree-lazy-expire yes
 # What clients may leave unread: one, and all together.
 client-output-buffer-limit normal 256mb 0 0
 maxmemory-clients 25%

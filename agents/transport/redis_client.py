@@ -129,13 +129,13 @@ class RedisClient:
         )
 
     def _members(self, key: str, most: int) -> list[bytes]:
-        """Return the first members of a set that a scan meets; some of them may come twice."""
-        found = self._call(lambda: [*islice(self._client.sscan_iter(key, count=most), most)])
-        return [*dict.fromkeys(found)]
+        """Return members of a set: all, if they are fewer than `most`."""
+        members = self._call(lambda: cast("set[bytes]", self._client.smembers(key)))
+        return [*islice(members, most)]
 
     def forget_sent(self, spool: UUID) -> None:
         """Delete the last batch that Redis has accepted: unconfirmed ones are sent again."""
-        self._call(lambda: self._client.delete(redis_keys.sent(self._application, spool)))
+        self._call(lambda: self._client.unlink(redis_keys.sent(self._application, spool)))
 
     def forget_confirmations(self, spool: UUID, batches: Iterable[UUID]) -> None:
         """Delete confirmations that are recorded in the spool, or refused."""

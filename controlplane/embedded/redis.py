@@ -127,6 +127,10 @@ class Redis:
             # Agents write up to three quarters of it, then to their spools.
             f"maxmemory {MEMORY}",
             "maxmemory-policy noeviction",
+            # Agents may write large sets, and let them expire.
+            "lazyfree-lazy-user-del yes",
+            "lazyfree-lazy-server-del yes",
+            "lazyfree-lazy-expire yes",
             f"client-output-buffer-limit normal {CLIENT_MEMORY} 0 0",
             # Values and entries that are larger block Redis for seconds whenever they are read.
             f"proto-max-bulk-len {VALUE}",

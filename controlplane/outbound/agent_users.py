@@ -82,8 +82,9 @@ def rules(application: str, passwords: Iterable[str], *, database: int = 0) -> l
 
     It may do what `agents.transport.redis_client` does, and nothing else. A part in parentheses
     permits its commands with its keys only. EVALSHA runs loaded scripts; each of their commands is
-    checked as well, so it changes no more than the other parts permit. No command answers a short
-    request with much: XRANGE, or SRANDMEMBER with repetitions, would occupy Redis again and again.
+    checked as well, so it changes no more than the other parts permit. No command occupies
+    Redis with a short request: XRANGE and SRANDMEMBER answer with much, a pattern of SSCAN compares
+    much, and DEL frees millions of members, unlike UNLINK.
 
     Args:
         application: its name.
@@ -105,8 +106,8 @@ def rules(application: str, passwords: Iterable[str], *, database: int = 0) -> l
         *([f"+select|{database}"] if database else []),
         f"(%RW~{events} +xadd +xlen +memory|usage)",
         f"(~{events} ~{confirmed} ~{limit} ~{sent} +evalsha)",
-        f"(%R~{confirmed} +sismember +sscan)",
-        f"(%RW~{sent} +sismember +sadd +expire +del)",
+        f"(%R~{confirmed} +sismember +smembers)",
+        f"(%RW~{sent} +sismember +sadd +expire +unlink)",
         f"(%W~{confirmed} +srem)",
         f"(%W~{heartbeat} +set +del)",
         f"(%R~{commands} +xread)",

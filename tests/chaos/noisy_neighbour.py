@@ -497,7 +497,7 @@ def _close(sockets: list[socket.socket]) -> None:
 def _unread_answers(attacker: Attacker) -> Generator[None, None, None]:
     """Request confirmations of many batches on several connections, and read no answer."""
     confirmed = redis_keys.confirmed(NOISY, _SPOOL)
-    scan = f"SSCAN {confirmed} 0 COUNT 1000000\r\n".encode()
+    read = f"SMEMBERS {confirmed}\r\n".encode()
     opened: list[socket.socket] = []
     redis = attacker.redis
     event = codec.encode_batch([_event(ThreadStarted())])
@@ -510,7 +510,7 @@ def _unread_answers(attacker: Attacker) -> Generator[None, None, None]:
             with suppress(OSError):
                 opened.append(_open(attacker))
                 for _ in range(1_000):
-                    opened[-1].sendall(scan)
+                    opened[-1].sendall(read)
             yield
     finally:
         _close(opened)

@@ -211,9 +211,15 @@ def test_durable_settings_are_on(home: Path) -> None:
         "maxmemory-clients": "25%",
         "proto-max-bulk-len": str(33 << 20),
         "client-query-buffer-limit": str(48 << 20),
+        "lazyfree-lazy-user-del": "yes",
+        "lazyfree-lazy-server-del": "yes",
+        "lazyfree-lazy-expire": "yes",
         "port": "0",
     }
     assert expected.items() <= found.items()
+    # Also where they are no defaults.
+    lines = Path("docker/redis.sh").read_text().splitlines()
+    assert {f"{name} yes" for name in expected if name.startswith("lazyfree")} <= {*lines}
 
 
 def test_a_server_on_the_path_is_used_without_the_package(

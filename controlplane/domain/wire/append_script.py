@@ -12,7 +12,8 @@ _BEFORE_BATCHES = 6
 #: KEYS: stream, confirmed set, memory limit, sent set. ARGV: last batch, limits of entries and of
 #: bytes, spool, form of the confirmation, seconds of the sent set, then batch and events.
 #: The sent set has the last batch, and is written after its entry: a Redis that has lost the entry
-#: has lost it, too. A stream that was deleted is empty.
+#: has lost it, too. A stream that was deleted is empty. If the answer of a call did not arrive, the
+#: next one repeats its batches, and the sent set has one of them.
 #: A memory that the Redis user may not read is not limited: Redis itself refuses.
 APPEND = f"""
 if #ARGV > {_BEFORE_BATCHES + 2 * MOST_BATCHES} then
@@ -20,8 +21,14 @@ if #ARGV > {_BEFORE_BATCHES + 2 * MOST_BATCHES} then
 end
 local length = redis.call('XLEN', KEYS[1])
 if ARGV[1] ~= '' then
-  local kept = length > 0 and redis.call('SISMEMBER', KEYS[4], ARGV[1]) == 1
-  if not kept and redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 0 then
+  local kept = redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 1
+  if length > 0 then
+    kept = kept or redis.call('SISMEMBER', KEYS[4], ARGV[1]) == 1
+    for i = {_BEFORE_BATCHES + 1}, #ARGV, 2 do
+      kept = kept or redis.call('SISMEMBER', KEYS[4], ARGV[i]) == 1
+    end
+  end
+  if not kept then
     return {{'LOST'}}
   end
 end
@@ -53,7 +60,7 @@ for i = {_BEFORE_BATCHES + 1}, #ARGV, 2 do
   entries_left, bytes, last = entries_left - 1, bytes - #ARGV[i + 1], ARGV[i]
 end
 if last then
-  redis.call('DEL', KEYS[4])
+  redis.call('UNLINK', KEYS[4])
   redis.call('SADD', KEYS[4], last)
   redis.call('EXPIRE', KEYS[4], ARGV[6])
 end

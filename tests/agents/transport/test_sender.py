@@ -178,6 +178,21 @@ def test_a_deleted_stream_is_sent_again(
         wait_until(lambda: batches(folding) == list(range(7)))
 
 
+def test_batches_of_a_call_without_an_answer_are_not_lost(
+    spool: Spool, redis_server: Server, folding: FoldingSide
+) -> None:
+    put(spool, range(6))
+    first, *others = spool.unsent(most=10, most_bytes=GIB)
+    with connected(redis_server) as transport:
+        transport.append(spool.id, [first], last=None)
+        # The sender has no answer of this call, and repeats it.
+        transport.append(spool.id, others[:3], last=None)
+        status, entries = transport.append(spool.id, others, last=first.id)
+    assert (status, len(entries)) == (AppendStatus.DONE, 5)
+    folding.take()
+    assert folded(folding) == list(range(6))
+
+
 def test_a_call_of_too_many_batches_is_refused(spool: Spool, redis_server: Server) -> None:
     put(spool, range(append_script.MOST_BATCHES + 1))
     unsent = spool.unsent(most=10**6, most_bytes=GIB)

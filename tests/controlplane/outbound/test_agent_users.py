@@ -181,10 +181,10 @@ ATTACKS: list[tuple[str, ...]] = [
     ("XADD", redis_keys.commands(FOREIGN), "*", "command", "x", "body", "x"),
     ("SET", redis_keys.heartbeat(FOREIGN, INSTANCE), "alive"),
     ("DEL", redis_keys.heartbeat(FOREIGN, INSTANCE)),
-    ("SSCAN", redis_keys.confirmed(FOREIGN, SPOOL), "0"),
+    ("SMEMBERS", redis_keys.confirmed(FOREIGN, SPOOL)),
     ("SISMEMBER", redis_keys.sent(FOREIGN, SPOOL), "x"),
     ("SADD", redis_keys.sent(FOREIGN, SPOOL), "x"),
-    ("DEL", redis_keys.sent(FOREIGN, SPOOL)),
+    ("UNLINK", redis_keys.sent(FOREIGN, SPOOL)),
     ("SADD", redis_keys.confirmed(FOREIGN, SPOOL), str(batch_id(1))),
     ("SREM", redis_keys.confirmed(FOREIGN, SPOOL), str(batch_id(1))),
     ("SET", redis_keys.state(FOREIGN), "LATCHED"),
@@ -196,6 +196,9 @@ ATTACKS: list[tuple[str, ...]] = [
     ("XINFO", "STREAM", redis_keys.events(OWN)),
     ("SRANDMEMBER", redis_keys.confirmed(OWN, SPOOL), "-9"),
     ("SMEMBERS", redis_keys.sent(OWN, SPOOL)),
+    # A pattern is compared with each member; millions of members are freed at once.
+    ("SSCAN", redis_keys.confirmed(OWN, SPOOL), "0", "MATCH", "x"),
+    ("DEL", redis_keys.sent(OWN, SPOOL)),
     ("GET", redis_keys.heartbeat(OWN, INSTANCE)),
     # A name that begins with the own one.
     ("XADD", redis_keys.events(f"{OWN}-2"), "*", "batch", "x"),
