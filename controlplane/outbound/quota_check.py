@@ -145,15 +145,19 @@ def _redis_bytes(*, now: datetime) -> Counter[str]:
                 pipe.memory_usage(key)
                 pipe.pttl(key)
             answers = pipe.execute(raise_on_error=False)
+        invalid: list[bytes] = []
         for key, size, lifetime in zip(keys, answers[::2], answers[1::2], strict=True):
             name = _parts(key)[1]
             if not isinstance(size, int):
                 continue
             if _is_invalid(key, size, lifetime):
-                redis.unlink(key)
+                invalid.append(key)
                 deleted[name] += 1
             else:
                 used[name] += size
+        if invalid:
+            # At once: there may be millions.
+            redis.unlink(*invalid)
     for name, number in deleted.items():
         log.warning("%s: %s keys of agents that live too long or are too large", name, number)
         store.count_reached(name, store.Limit.HEARTBEAT, count=number, at=now)

@@ -200,8 +200,11 @@ def test_keys_that_no_agent_writes_are_deleted_and_counted(redis: Redis) -> None
     redis.sadd(confirmed[1], *(str(each) * 10 for each in range(200_000)))
     for key in confirmed:
         redis.expire(key, redis_keys.CONFIRMED_SECONDS)
+    redis.config_resetstat()
 
     quota_check.check(now=NOW)
+
+    assert redis.info("commandstats")["cmdstat_unlink"]["calls"] == 1
 
     assert [redis.exists(key) for key in keys] == [1, 0, 0]
     assert not redis.exists(foreign, redis_keys.heartbeat(APPLICATION, UUID(int=7)))
