@@ -6,11 +6,14 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.failure_set import is_in
 from arrester.agents.failures.fingerprints import failure_of
-from arrester.agents.spark.column_names import text_literal
+from arrester.agents.spark.jvm.catalyst import constant
 from arrester.agents.worker.columns import POSITION, SOURCE, TASK
 
 _FIELDS: Final = (
@@ -22,10 +25,10 @@ _RECORD_KEY: Final = (
 )
 
 
-def diagnosis_sql(pipeline: Pipeline, diagnosed: Sequence[FailedRecord]) -> str:
-    """Return, as SQL, the diagnosis of a record that failed in a native step or the source.
+def diagnosis_of(pipeline: Pipeline, diagnosed: Sequence[FailedRecord]) -> Column:
+    """Return the diagnosis of a record that failed in a native step or the source.
 
-    It is NULL for any other record. The diagnoses are one literal, as JSON that Spark reads once.
+    It is NULL for any other record. The diagnoses are one literal.
     """
     diagnoses = {
         _record_key(each): {
@@ -39,15 +42,16 @@ def diagnosis_sql(pipeline: Pipeline, diagnosed: Sequence[FailedRecord]) -> str:
         if pipeline.is_native(each.number) or each.number == SOURCE
     }
     if not diagnoses:
-        return f"CAST(NULL AS {_FIELDS})"
-    literal = f"from_json({text_literal(json.dumps(diagnoses))}, 'map<string,{_FIELDS}>')"
-    diagnosis = f"try_element_at({literal}, {_RECORD_KEY})"
+        return F.expr(f"CAST(NULL AS {_FIELDS})")
+    of_json = F.from_json(F.lit(json.dumps(diagnoses)), f"map<string,{_FIELDS}>")
+    known = constant(pipeline.source.sparkSession, of_json.alias("diagnoses"))
+    diagnosis = F.try_element_at(known, F.expr(_RECORD_KEY))
     # Spark searches a map from its beginning. Most records have another position.
     positions = {each.position for each in diagnosed if each.position is not None}
     is_listed = f"{POSITION} IS NULL"
     if positions:
         is_listed += f" OR {is_in(POSITION, positions)}"
-    return f"CASE WHEN {is_listed} THEN {diagnosis} END"
+    return F.when(F.expr(is_listed), diagnosis)
 
 
 def _record_key(record: FailedRecord) -> str:

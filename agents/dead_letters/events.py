@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from pyspark.sql import DataFrame, GroupedData, Row
+from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql import functions as F
 
 from arrester.agents.dead_letters.destinations import RejectedDeadLetters
@@ -26,6 +26,19 @@ _LISTED_PER_TASK: Final = 20
 _LISTED: Final = 100
 #: What events have of a dead letter.
 _COLUMNS: Final = ("task", "position", "id", "actor", "reason", "fingerprint", "size")
+
+
+class _Stored(NamedTuple):
+    """A dead letter: _COLUMNS, and whether it is identified by its row."""
+
+    task: str | None
+    position: int | None
+    id: str
+    actor: str | None
+    reason: str | None
+    fingerprint: str | None
+    size: int
+    by_row: bool
 
 
 class _Chunk(NamedTuple):
@@ -87,29 +100,30 @@ def stored_events(
 
 def _chunks_on_driver(stored: DataFrame) -> Iterator[_Chunk]:
     """Yield the chunks of few dead letters, as `_chunks` has them."""
-    groups: defaultdict[tuple[str | None, bool], list[Row]] = defaultdict(list)
-    for row in stored.selectExpr(*_COLUMNS, f"{BY_ROW} AS by_row").collect():
+    groups: defaultdict[tuple[str | None, bool], list[_Stored]] = defaultdict(list)
+    for values in stored.selectExpr(*_COLUMNS, f"{BY_ROW} AS by_row").collect():
+        row = _Stored(*values)
         groups[row.task, row.by_row].append(row)
     for task, by_row in sorted(groups, key=lambda key: (key[0] is not None, *map(str, key))):
         rows = sorted(groups[task, by_row], key=lambda row: _nulls_first(row.position))
         for number, begin in enumerate(range(0, len(rows), dead_letter_columns.MAX_RECORDS)):
             some = rows[begin : begin + dead_letter_columns.MAX_RECORDS]
-            positions = [row.position for row in some]
-            placed = [position for position in positions if position is not None]
+            # All of them, unless they are identified by their rows.
+            positions = [row.position for row in some if row.position is not None]
             found = dict.fromkeys(row.fingerprint for row in some if row.fingerprint is not None)
             places = {fingerprint: place for place, fingerprint in enumerate(found, start=1)}
             yield _Chunk(
                 task=task,
                 by_row=by_row,
                 chunk=number,
-                first=min(placed, default=None),
-                last=max(placed, default=None),
+                first=min(positions, default=None),
+                last=max(positions, default=None),
                 actor=some[0].actor,
                 reason=some[0].reason,
                 fingerprints=list(found),
                 positions=positions,
                 sizes=[row.size for row in some],
-                causes=[places.get(row.fingerprint, 0) for row in some],
+                causes=[places.get(row.fingerprint or "", 0) for row in some],
                 ids=[row.id for row in some],
             )
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.config import dotted_path
-from arrester.agents.dead_letters.diagnoses import diagnosis_sql
+from arrester.agents.dead_letters.diagnoses import diagnosis_of
 from arrester.agents.dead_letters.message_source import HEADERS, source_sql
 from arrester.agents.dead_letters.row_json import row_as_json
 from arrester.agents.definition.pipeline import Pipeline
@@ -90,18 +90,18 @@ class DeadLetterRows:
 
         `raw`: with the additional columns for Kafka.
         """
-        frame = frame.withColumn(_DIAGNOSIS, F.expr(diagnosis_sql(self.pipeline, diagnosed)))
+        added = {_DIAGNOSIS: diagnosis_of(self.pipeline, diagnosed)}
         if SKIP not in frame.columns:
-            frame = frame.withColumn(SKIP, F.expr(f"CAST(NULL AS {SKIP_TYPE})"))
-        columns = [
-            *self._columns(context),
-            F.expr(self._fingerprint(diagnosed)).alias("fingerprint"),
-        ]
+            added[SKIP] = F.expr(f"CAST(NULL AS {SKIP_TYPE})")
+        frame = frame.withColumns(added)
+        columns = [*self._columns(context), f"{self._fingerprint(diagnosed)} AS fingerprint"]
         if raw:
             names = [name for name in frame.columns if name.startswith(PREFIX) and name != ROW]
             frame = frame.select(ROW, *names, f"{ROW}.*")
-            columns += self._raw_columns(frame)
-        return self._redacted(frame.select(*columns)).withColumn("size", F.octet_length("row"))
+            rows = frame.select(*map(F.expr, columns), *self._raw_columns(frame))
+        else:
+            rows = frame.selectExpr(*columns)
+        return self._redacted(rows).withColumn("size", F.octet_length("row"))
 
     def _redacted(self, rows: DataFrame) -> DataFrame:
         """Return the dead letters redacted, if configured.
@@ -122,7 +122,7 @@ class DeadLetterRows:
                 redacted["key"] = F.lit(None).cast("binary")
         return rows.withColumn(_REDACTED, redact(*texts)).withColumns(redacted).drop(_REDACTED)
 
-    def _columns(self, context: DeadLetterContext) -> list[Column]:
+    def _columns(self, context: DeadLetterContext) -> list[str]:
         # As SQL: a Column of each function would take a thousand JVM calls.
         at = f"timestamp_micros({(context.at - _EPOCH) // timedelta(microseconds=1)}L)"
         columns = {
@@ -143,7 +143,7 @@ class DeadLetterRows:
             "at": f"coalesce({SKIP}.at, {_by_reference(at)})",
             "configs": text_literal(self._configs() if self.configs else None),
         }
-        return [F.expr(f"{columns[name]} AS {in_quotes(name)}") for name in COLUMNS]
+        return [f"{columns[name]} AS {in_quotes(name)}" for name in COLUMNS]
 
     def _id(self, name: str) -> str:
         """Return, as SQL, the ID of a dead letter. It is the same in every replay and run.

@@ -48,6 +48,17 @@ def as_expression(spark: SparkSession, column: Column) -> Any:
     return java_column.expr()
 
 
+def constant(spark: SparkSession, column: Column) -> Column:
+    """Return the value of an expression without columns as a literal.
+
+    Spark evaluates an expression over rows on the driver for each of them, constants too: it folds
+    those only in later steps of its optimizer.
+    """
+    value = analysed_plan(spark.sql("SELECT 1").select(column)).projectList().apply(0).child()
+    literal = jvm_class(spark._jvm, "org.apache.spark.sql.catalyst.expressions.Literal")
+    return as_column(spark, literal(value.eval(None), value.dataType()))
+
+
 def has_classic(spark: SparkSession) -> bool:
     """Whether Datasets and Columns are in a package `classic`, as since 4.0."""
     return has_jvm_class(spark._jvm, DATASET)

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.dead_letters.destinations import DeadLettersUnusable, SparkDestination
-from arrester.agents.dead_letters.diagnoses import diagnosis_sql
+from arrester.agents.dead_letters.diagnoses import diagnosis_of
 from arrester.agents.dead_letters.pending_files import FOLDER
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.fingerprint_sql import fingerprint_sql
@@ -172,7 +172,7 @@ def test_a_diagnosis_is_that_of_the_record_also_without_task_or_position(bench: 
         for task, position in places
         if position != 1
     ]
-    message = F.expr(diagnosis_sql(pipeline, diagnosed))["message"]
+    message = diagnosis_of(pipeline, diagnosed)["message"]
     found = frame.select(TASK, POSITION, message).collect()
     assert [each[2] for each in found] == [
         f"{task} at {position}" if position != 1 else None for task, position in places
