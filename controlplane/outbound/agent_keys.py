@@ -13,10 +13,11 @@ def delete(application: str) -> int:
 
     Raises RedisError.
     """
-    redis, deleted = redis_client.client(), 0
-    families = (redis_keys.confirmed, redis_keys.sent, redis_keys.heartbeat)
-    for family in families:
+    redis = redis_client.client()
+    # Last batches at the end: an agent that appends meanwhile sends a deleted entry again.
+    deleted = int(redis.unlink(redis_keys.events(application)))
+    for family in (redis_keys.confirmed, redis_keys.heartbeat, redis_keys.sent):
         pattern = family(application, "*")
         for key in redis.scan_iter(match=pattern, count=_KEYS_PER_STEP):
             deleted += int(redis.unlink(key))
-    return deleted + int(redis.unlink(redis_keys.events(application)))
+    return deleted

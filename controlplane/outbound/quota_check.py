@@ -151,7 +151,8 @@ def _redis_bytes(*, now: datetime) -> Counter[str]:
             if not isinstance(size, int):
                 continue
             if _is_invalid(key, size, lifetime):
-                invalid.append(key)
+                # Without the last batch, those whose confirmations are deleted are sent again.
+                invalid += [key, key.replace(b":confirmed:", b":sent:").removesuffix(b":signed")]
                 deleted[name] += 1
             else:
                 used[name] += size

@@ -196,6 +196,9 @@ def test_keys_that_no_agent_writes_are_deleted_and_counted(redis: Redis) -> None
     for key in sent[:2]:
         redis.expire(key, redis_keys.CONFIRMED_SECONDS)
     confirmed = [redis_keys.confirmed(APPLICATION, each) for each in (INSTANCE, uuid4())]
+    sent_too = confirmed[1].replace("confirmed", "sent")
+    redis.sadd(sent_too, "x")
+    redis.expire(sent_too, redis_keys.CONFIRMED_SECONDS)
     redis.sadd(confirmed[0], *map(str, range(1000)))
     redis.sadd(confirmed[1], *(str(each) * 10 for each in range(200_000)))
     for key in confirmed:
@@ -210,6 +213,7 @@ def test_keys_that_no_agent_writes_are_deleted_and_counted(redis: Redis) -> None
     assert not redis.exists(foreign, redis_keys.heartbeat(APPLICATION, UUID(int=7)))
     assert redis.exists("arrester:No name:instance:7")
     assert [redis.exists(key) for key in (*sent, *confirmed)] == [1, 0, 0, 1, 0]
+    assert not redis.exists(sent_too)
     (reached,) = queries.limits_reached(APPLICATION)
     assert (reached.limit, reached.count) == (store.Limit.HEARTBEAT, 7)
     assert queries.limits_reached(QUIET) == ()
