@@ -152,11 +152,12 @@ class EventFactory:
             logged=self.log,
         )
         body = self.redaction.body(each.row.asDict(), stack=each.problem.stack)
-        trace, record = body.stack or "", f" {body.record}"
-        # For a record of Kafka the log shows its coordinates, not its content.
-        if not self.log_records or is_of_kafka(each):
-            trace, record = with_first_lines(trace, data.failure.exception_class), ""
-        self._log(data, location_of(each, self.redaction), record, trace=trace)
+        if self.log:
+            trace, record = body.stack or "", f" {body.record}"
+            # For a record of Kafka the log shows its coordinates, not its content.
+            if not self.log_records or is_of_kafka(each):
+                trace, record = with_first_lines(trace, data.failure.exception_class), ""
+            self._log(data, location_of(each, self.redaction), record, trace=trace)
         return self.event(data, at, body=body)
 
     def _log(
@@ -167,7 +168,7 @@ class EventFactory:
         *,
         trace: str = "",
     ) -> None:
-        """Log each reported failure once (errors.log.enable)."""
+        """Log a reported failure, if errors.log.enable is set."""
         if not self.log:
             return
         first = first_line(data.failure.message)

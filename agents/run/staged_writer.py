@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
+from typing import Final, TypeVar
 
 from pyspark.sql import DataFrame
 
@@ -15,6 +15,7 @@ from arrester.agents.batch.staged_path import StagedPath
 from arrester.agents.decisions.judge import Decision
 from arrester.agents.run.slow_path_writer import Input, SlowPathWriter, Written
 
+_T = TypeVar("_T")
 _log = logging.getLogger("arrester.thread")
 _REPEATED: Final = "on the fast path; repeating it on the slow path"
 
@@ -59,20 +60,17 @@ class StagedWriter:
             slow.jobs.phase("fast path")
             reads = self.path.reads(source)
             rows = self.path.frame(reads.frame, blocked)
-            evaluated: Evaluated | None = None
 
-            def evaluate() -> None:
-                nonlocal evaluated
+            def evaluate() -> Evaluated | NotWritten:
                 with slow.stoppable.set():
                     sink.stage(rows, number)
-                evaluated = self.path.evaluated(
-                    records=reads.count(), record_hash=slow.committer.replay_check.record_hash
-                )
+                record_hash = slow.committer.replay_check.record_hash
+                found = self.path.evaluated(records=reads.count(), record_hash=record_hash)
+                return NotWritten.TOO_MANY if found is None else found
 
-            if not self._returns(evaluate, batch):
-                return NotWritten.RAISED
-            if evaluated is None:
-                return NotWritten.TOO_MANY
+            evaluated = self._try(evaluate, batch)
+            if isinstance(evaluated, NotWritten):
+                return evaluated
             slow.check()
             evaluated = slow.with_shared_positions(evaluated) if evaluated.failed else evaluated
             try:
@@ -82,7 +80,7 @@ class StagedWriter:
             if not_written is not None:
                 return not_written
             slow.jobs.phase("write")
-            if not self._returns(lambda: sink.publish(number), batch):
+            if self._try(lambda: sink.publish(number), batch) is NotWritten.RAISED:
                 return NotWritten.RAISED
         return Written(evaluated.clean and not evaluated.retries, evaluated.records)
 
@@ -107,14 +105,16 @@ class StagedWriter:
             slow.committer.commit(evaluated, decision, batch=batch)
         return None
 
-    def _returns(self, step: Callable[[], object], batch: int) -> bool:
-        """Whether a step returns: an exception is logged. Raises if the run is to end."""
+    def _try(self, step: Callable[[], _T], batch: int) -> _T | NotWritten:
+        """Return the result of a step; RAISED after an exception, which is logged.
+
+        Raises if the run is to end.
+        """
         try:
-            step()
+            return step()
         except BaseException as exc:  # SystemExit would hang the query forever
             self.slow_path.check()
             name, why = self.slow_path.pipeline.name, type(exc).__name__
             message = f"pipeline %r, batch %s: %s was raised {_REPEATED}"
             _log.info(message, name, batch, why)
-            return False
-        return True
+            return NotWritten.RAISED
