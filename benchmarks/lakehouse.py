@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from arrester import LogAndContinue
 from arrester.agents.definition.builder import PipelineBuilder
-from arrester.agents.definition.delta_table import DeltaTable
+from arrester.agents.definition.delta_table import DeltaTable, StagedDeltaAppend
 from arrester.agents.definition.iceberg_table import IcebergTable, StagedAppend
 from arrester.agents.definition.pipeline import Pipeline
 from benchmarks.pipelines import Flights, World, session
@@ -40,6 +40,18 @@ class _TimedDeltaTable(DeltaTable):
 
     def __call__(self, df: DataFrame, number: int) -> None:
         DeltaTable.__call__(self, df, number)
+        self.at_end()
+
+    def open_staged_write(self, spark: SparkSession) -> _TimedDeltaAppend:
+        return _TimedDeltaAppend(table=self, at_end=self.at_end)
+
+
+@dataclass(slots=True, kw_only=True)
+class _TimedDeltaAppend(StagedDeltaAppend):
+    at_end: AtEnd
+
+    def publish(self, number: int) -> None:
+        StagedDeltaAppend.publish(self, number)
         self.at_end()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -11,12 +12,13 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as T
 
 from arrester.agents.arguments import check_mapping, check_text, first_line
-from arrester.agents.definition.sink_store import NumberedTable, WritesIntoFolder
+from arrester.agents.definition.sink_store import NumberedTable, TableReplaced, WritesIntoFolder
+from arrester.agents.definition.staged_write import StagedWrite
 from arrester.agents.definition.stored_numbers import check_last_number
 from arrester.agents.definition.table_columns import missing_columns
 from arrester.agents.definition.table_constraints import Constraint, refused_nulls, refused_rows
 from arrester.agents.spark.column_names import in_quotes
-from arrester.agents.spark.jvm.delta_log import last_version
+from arrester.agents.spark.jvm import delta
 from arrester.controlplane.domain.errors import InvalidValue
 
 #: Options of the writer that the sink sets itself.
@@ -60,8 +62,41 @@ class DeltaTable(NumberedTable, WritesIntoFolder):
 
         Delta keeps the newest number of each application in the table's log.
         """
-        numbers = {"txnAppId": self._application, "txnVersion": str(number)}
-        self._append(df, self._identifier, numbers)
+        if not self.can_stage(df.sparkSession):
+            numbers = {"txnAppId": self._application, "txnVersion": str(number)}
+            self._append(df, self._identifier, numbers)
+            return
+        append = self.begin_append(df, number)
+        if not append.has_number():
+            append.write()
+            self.commit(append)
+
+    def begin_append(self, df: DataFrame, number: int) -> delta.Append:
+        """Return an append of the rows in a transaction, which has not written them."""
+        return delta.Append.begin(
+            df,
+            self._identifier,
+            options=self.options,
+            application=self._application,
+            number=number,
+        )
+
+    def commit(self, append: delta.Append) -> None:
+        """Show the rows of an append; raises TableReplaced and exceptions of Delta."""
+        if not append.is_of_current_table():
+            raise TableReplaced(
+                f"table {self.table!r} was deleted, or deleted and created again, while its rows "
+                "were written"
+            )
+        append.commit()
+
+    def can_stage(self, spark: SparkSession) -> bool:
+        """Whether it knows the transactions of this session's Delta."""
+        return delta.can_append_in_transaction(spark)
+
+    def open_staged_write(self, spark: SparkSession) -> StagedDeltaAppend:
+        """Return an append in a transaction."""
+        return StagedDeltaAppend(table=self)
 
     def refused(self, rows: DataFrame) -> DataFrame:
         """Return the rows that a constraint of the table refuses, with the columns REASON: NOT
@@ -100,7 +135,7 @@ class DeltaTable(NumberedTable, WritesIntoFolder):
         """Raise LaterNumberWritten if the table has a number after the `latest` that a run has
         used."""
         location = self._detail(spark)["location"]
-        last = last_version(spark, location, self._application)
+        last = delta.last_version(spark, location, self._application)
         if last is not None:
             place = f"the log of the table {self.table!r}"
             check_last_number(place, last, checkpoint=self.checkpoint, latest=latest)
@@ -134,6 +169,42 @@ class DeltaTable(NumberedTable, WritesIntoFolder):
     def _append(self, df: DataFrame, identifier: str, numbers: dict[str, str]) -> None:
         """Append to a table that exists: `df.write` would create one without constraints."""
         df.writeTo(identifier).options(**self.options, **numbers).append()
+
+
+@dataclass(slots=True, kw_only=True)
+class StagedDeltaAppend(StagedWrite):
+    """An append in a transaction of Delta, which is committed later."""
+
+    table: DeltaTable
+    #: None if nothing is staged, or if a version may name the files.
+    _append: delta.Append | None = None
+
+    def stage(self, df: DataFrame, number: int) -> None:
+        """Write the files, which no version of the table names; raises exceptions of Spark."""
+        self._append = self.table.begin_append(df, number)
+        self._append.write()
+
+    def publish(self, number: int) -> None:
+        """Commit the files and the number, unless it is stored.
+
+        If other writers have committed meanwhile, Delta commits after them. If one of them has
+        stored a number of this checkpoint, or altered the table, the commit raises. Raises
+        TableReplaced and exceptions of Delta.
+        """
+        append = self._append
+        assert append is not None
+        if append.has_number():
+            return
+        # A commit that raises may have succeeded.
+        self._append = None
+        self.table.commit(append)
+
+    def discard(self) -> None:
+        """Delete the files, unless a version may name them."""
+        if self._append is None:
+            return
+        with suppress(Exception):  # no reader sees them
+            self._append.delete_files()
 
 
 def _constraint(condition: str, constraint: str, refuses: str) -> Constraint:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from arrester.agents.arguments import check_mapping, check_text, first_line
-from arrester.agents.definition.sink_store import NumberedTable, WritesIntoFolder
+from arrester.agents.definition.sink_store import NumberedTable, TableReplaced, WritesIntoFolder
 from arrester.agents.definition.staged_write import StagedWrite
 from arrester.agents.definition.stored_numbers import check_last_number
 from arrester.agents.definition.table_columns import missing_columns
@@ -22,7 +22,7 @@ from arrester.agents.spark.column_names import in_quotes
 from arrester.agents.spark.jvm import iceberg
 from arrester.agents.spark.jvm.catalyst import can_store
 from arrester.agents.spark.jvm.problems import java_class_and_message
-from arrester.controlplane.domain.errors import ArresterError, InvalidValue
+from arrester.controlplane.domain.errors import InvalidValue
 
 _TABLE_RULE: Final = "catalog.database.table, the name of an Iceberg table"
 _RUNTIME_RULE: Final = (
@@ -46,10 +46,6 @@ OUT_OF_RANGE: Final = (
 )
 #: In the metadata of a column that Spark fills in.
 _FILLED_IN: Final = ("CURRENT_DEFAULT",)
-
-
-class TableReplaced(ArresterError):
-    """Another table has the name of the one that the run wrote into."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pyspark.sql import DataFrame, SparkSession
 
 from arrester.agents.definition.staged_write import StagedWrite
+from arrester.controlplane.domain.errors import ArresterError
 
 if TYPE_CHECKING:
     from arrester.agents.definition.jdbc_call import JdbcCall
@@ -102,6 +103,10 @@ class BatchStore(SinkStore):
     def open_call(self) -> JdbcCall | None:
         """Return a call that stages its rows once; None: each write reads them."""
         return None
+
+
+class TableReplaced(ArresterError):
+    """Another table has the name of the one that the run wrote into."""
 
 
 class NumberedTable(BatchStore):

@@ -26,8 +26,8 @@ class StagedWrite(ABC):
 
     @abstractmethod
     def publish(self, number: int) -> None:
-        """Show the staged rows under their number: all of them, or none. Spark does not run for
-        it."""
+        """Show the staged rows under their number: all of them, or none. It does not
+        read them again."""
 
     @abstractmethod
     def discard(self) -> None:

@@ -2,14 +2,15 @@
 
     python -m tests.agents.killable_driver FOLDER [POINT] [END]
 
-END is `produce`, `atomic`, `files`, `jdbc`, `iceberg`, or empty: a sink that is not atomic. The
-process ends by itself when the file `stop` appears, and kills itself with SIGKILL at POINT:
-`before-entry:KIND` or `after-entry:KIND` of the journal, `after-sink:NUMBER`, `after-count:BATCH`
-or `before-settle:BATCH` of the flow, or `after-abort`: then the sink is all or nothing. With
-`files`, it is `before-publication` or `after-publication` of staged ones in FOLDER/files. With
-`jdbc`, it is `before-commit` or `after-commit` of a write into the table `lines` of JDBC_URL, or
-`in-insert`, a second after its begin. With `iceberg`, the table is `lake.db.lines` in FOLDER/lake,
-records with the value `skip` fail, and `at-file:PATTERN` is when a file of the table exists.
+END is `produce`, `atomic`, `files`, `jdbc`, `iceberg`, `delta`, or empty: a sink that is not
+atomic. The process ends by itself when the file `stop` appears, and kills itself with SIGKILL at
+POINT: `before-entry:KIND` or `after-entry:KIND` of the journal, `after-sink:NUMBER`,
+`after-count:BATCH` or `before-settle:BATCH` of the flow, or `after-abort`: then the sink is all or
+nothing. With `files`, it is `before-publication` or `after-publication` of staged ones in
+FOLDER/files. With `jdbc`, it is `before-commit` or `after-commit` of a write into the table `lines`
+of JDBC_URL, or `in-insert`, a second after its begin. With `iceberg`, the table is `lake.db.lines`
+in FOLDER/lake, with `delta` FOLDER/table; records with the value `skip` fail, and `at-file:PATTERN`
+is when a file of the table exists.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from arrester.agents.transport.spool_ownership import open_spool
 from arrester.controlplane.domain.error_policy.policy import Answer
 from arrester.controlplane.domain.events import Event, ResumeHow
 from arrester.controlplane.domain.state.states import ThreadStatus
-from tests import iceberg
+from tests import delta_lake, iceberg
 from tests.agents.pipeline_bench import APPLICATION, SCHEMA, sink_to
 from tests.kafka_broker import connector
 from tests.patience import PATIENCE_SECONDS
@@ -213,7 +214,7 @@ def source_in(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def main(folder: Path, point: str, end: str) -> None:
-    jars = (*connector(), *jdbc_driver(), *iceberg.archives())
+    jars = (*connector(), *jdbc_driver(), *delta_lake.archives(), *iceberg.archives())
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -222,6 +223,7 @@ def main(folder: Path, point: str, end: str) -> None:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.jars", ",".join(map(str, jars)))
         .config(map=iceberg.catalog("lake", folder / "lake"))
+        .config(map=delta_lake.configuration())
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
@@ -257,14 +259,18 @@ def main(folder: Path, point: str, end: str) -> None:
         login = {"user": user, "password": password}
         parsed = lines.process("parse", parse, on_error=LogAndContinue())
         pipeline = parsed.write_jdbc("lines", url=url, options=login)
-    elif end == "iceberg":
-        table = "lake.db.lines"
+    elif end in ("iceberg", "delta"):
+        path = folder / ("lake/db/lines" if end == "iceberg" else "table")
+        table = "lake.db.lines" if end == "iceberg" else f"delta.`{path}`"
         columns = "task STRING, position BIGINT, value STRING"
-        spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({columns}) USING iceberg")
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({columns}) USING {end}")
         value = F.expr("if(value = 'skip', raise_error('to be skipped'), value)")
         parsed = lines.columns("parse", value=value, on_error=LogAndContinue())
-        pipeline = parsed.write_iceberg(table)
-        die_at_file(folder / "lake/db/lines", point)
+        if end == "iceberg":
+            pipeline = parsed.write_iceberg(table)
+        else:
+            pipeline = parsed.write_delta(str(path))
+        die_at_file(path, point)
     else:
         pipeline = (
             lines.process("parse", parse, on_error=LogAndContinue())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -94,6 +94,20 @@ def partition_count(frame: DataFrame) -> int:
 def to_seq(jvm: Any, items: list[Any]) -> Any:
     """Return a Scala Seq of Java objects."""
     return jvm_class(jvm, "org.apache.spark.api.python.PythonUtils").toSeq(items)
+
+
+def to_java_map(jvm: Any, items: Mapping[str, str]) -> Any:
+    """Return a map of Java."""
+    made = jvm_class(jvm, "java.util.HashMap")()
+    for name, value in items.items():
+        made.put(name, value)
+    return made
+
+
+def to_scala_map(jvm: Any, items: Mapping[str, str]) -> Any:
+    """Return an immutable map of Scala."""
+    utils = jvm_class(jvm, "org.apache.spark.api.python.PythonUtils")
+    return utils.toScalaMap(to_java_map(jvm, items))
 
 
 def to_list(seq: Any) -> list[Any]:

@@ -7,7 +7,12 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from arrester.agents.spark.jvm.catalyst import analysed_plan, frame_of
+from arrester.agents.spark.jvm.catalyst import (
+    analysed_plan,
+    frame_of,
+    to_java_map,
+    to_scala_map,
+)
 from arrester.agents.spark.jvm.classes import (
     class_object,
     has_jvm_class,
@@ -71,7 +76,7 @@ def sorts_by_range(spark: SparkSession, table: Any, options: Mapping[str, str]) 
     """Whether Spark sorts the rows of an append across files, for which it samples them first."""
     jvm: Any = spark._jvm
     given = jvm_class(jvm, "org.apache.spark.sql.util.CaseInsensitiveStringMap")(
-        _java_map(jvm, options)
+        to_java_map(jvm, options)
     )
     writes = jvm_class(jvm, _WRITE_CONF)(spark._jsparkSession, table, given).writeRequirements()
     return bool(class_object(jvm, _BY_RANGE).isInstance(writes.distribution()))  # type: ignore[union-attr]
@@ -102,8 +107,7 @@ def append_in_transaction(
         option.apply(found.catalog()),
         option.apply(found.identifier()),
     )
-    utils = jvm_class(jvm, "org.apache.spark.api.python.PythonUtils")
-    given = utils.toScalaMap(_java_map(jvm, options))
+    given = to_scala_map(jvm, options)
     # Spark runs a command when it makes its frame.
     frame_of(spark, jvm_class(jvm, _APPEND).byName(relation, analysed_plan(df), given))
     return transaction
@@ -135,16 +139,9 @@ def create_empty_copy(spark: SparkSession, table: Any, folder: str) -> None:
         table.schema(),
         table.spec(),
         table.sortOrder(),
-        _java_map(jvm, properties | {"format-version": str(version)}),
+        to_java_map(jvm, properties | {"format-version": str(version)}),
         folder,
     )
-
-
-def _java_map(jvm: Any, items: Mapping[str, str]) -> Any:
-    made = jvm_class(jvm, "java.util.HashMap")()
-    for name, value in items.items():
-        made.put(name, value)
-    return made
 
 
 def _found(spark: SparkSession, name: str) -> Any:

@@ -24,7 +24,7 @@ from arrester.controlplane.domain.events import (
     TaskPaused,
 )
 from arrester.controlplane.domain.state.states import TaskStatus
-from tests import iceberg, postgres_server
+from tests import delta_lake, iceberg, postgres_server
 from tests.agents.killable_driver import read_outbox
 from tests.agents.measured_flow import flow_in
 from tests.agents.pipeline_bench import APPLICATION, read_sink, server_state, write_batch
@@ -477,6 +477,41 @@ def test_a_driver_killed_around_a_commit_leaves_each_row_once_in_its_iceberg_tab
     def written() -> list[tuple[str, int]]:
         spark.sql(f"REFRESH TABLE {catalog}.db.lines")
         rows = spark.table(f"{catalog}.db.lines").select("task", "position").collect()
+        return sorted((row["task"], row["position"]) for row in rows)
+
+    wait_until(lambda: len(written()) >= 8, what="the rows")
+    driver.stop()
+    assert written() == [*(("a", at) for at in range(5)), *(("b", at) for at in (0, 1, 3))]
+    flow = driver.flow()
+    assert (flow.records_in, flow.skipped, flow.micro_batches) == (9, 1, 3)
+    assert dead_letters_of(driver, spark) == [("b", 2)]
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        # Before Spark's commit of the micro-batch.
+        ("at-file:_delta_log/00000000000000000001.json",),
+        # Before Delta's commit, and after it.
+        ("at-file:*.parquet", "at-file:_delta_log/00000000000000000001.json"),
+        # The rows are staged: before the decision is durable, and before they are published.
+        ("before-entry:batch", "after-entry:batch"),
+    ],
+)
+@pytest.mark.long
+@pytest.mark.skipif(not delta_lake.archives(), reason="there is no Delta Lake for this Spark")
+def test_a_driver_killed_around_a_commit_leaves_each_row_once_in_its_delta_table(
+    driver: Driver, spark: SparkSession, points: Sequence[str]
+) -> None:
+    driver.end = "delta"
+    for point in points:
+        driver.start(point)
+        driver.dies()
+    driver.start()
+    table = f"delta.`{driver.folder / 'table'}`"
+
+    def written() -> list[tuple[str, int]]:
+        rows = spark.table(table).select("task", "position").collect()
         return sorted((row["task"], row["position"]) for row in rows)
 
     wait_until(lambda: len(written()) >= 8, what="the rows")

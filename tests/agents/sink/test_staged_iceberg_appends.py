@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from arrester.agents.definition.iceberg_table import (
     IcebergTable,
     StagedAppend,
-    TableReplaced,
     checked_iceberg_table,
 )
 from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.sink_store import TableReplaced
 from arrester.agents.handlers import Handler, LogAndContinue
 from arrester.agents.journal.journal import Journal
 from arrester.agents.run.slow_path_writer import SlowPathWriter
