@@ -118,7 +118,7 @@ def check_columns(kind: str, columns: Sequence[str]) -> None:
     for column in columns:
         if column.lower() in seen:
             raise InvalidValue(kind, column, "columns whose names differ, also without case")
-        if column.startswith(PREFIX):
+        if column.lower().startswith(PREFIX):
             raise InvalidValue(kind, column, f"columns that do not begin with {PREFIX}")
         seen.add(column.lower())
 

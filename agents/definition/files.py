@@ -33,6 +33,9 @@ from arrester.controlplane.domain.errors import InvalidValue
 
 _log = logging.getLogger("arrester.thread")
 
+#: Staged files are as deep and hidden as Spark's own before a commit: patterns such as `path/*` do
+#: not find them.
+_STAGED_BELOW = "_temporary/0/_temporary"
 #: Formats that Spark writes as files and commits by its own protocol.
 FILE_FORMATS = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
 _ALGORITHM = "mapreduce.fileoutputcommitter.algorithm.version"
@@ -155,27 +158,28 @@ class StagedFiles(StagedWrite):
     files: Files
     spark: SparkSession
     folder: str
-    _is_renamed: bool = False
 
     def stage(self, df: DataFrame, number: int) -> None:
-        """Write the files into the folder."""
-        self.files.write_into(df, self.folder)
+        """Write the files below the folder."""
+        self.files.write_into(df, self._files_folder)
 
     def publish(self, number: int) -> None:
-        """Move the files to the others, or rename the folder to that of their number.
+        """Move the files to the others, or rename their folder to that of their number.
 
         Raises OSError and exceptions of Hadoop.
         """
         if self.files.number_column is None:
-            merge_folder(self.spark, self.folder, self.files.path)
+            merge_folder(self.spark, self._files_folder, self.files.path)
         else:
-            replace_folder(self.spark, self.folder, self.files.folder_of(number))
-            self._is_renamed = True
+            replace_folder(self.spark, self._files_folder, self.files.folder_of(number))
+        self.discard()
+
+    @property
+    def _files_folder(self) -> str:
+        return f"{self.folder}/{_STAGED_BELOW}"
 
     def discard(self) -> None:
         """Delete the folder."""
-        if self._is_renamed:
-            return
         with suppress(Exception):  # the next run deletes it
             delete_folder(self.spark, self.folder)
 

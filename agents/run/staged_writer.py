@@ -114,6 +114,8 @@ class StagedWriter:
             return step()
         except BaseException as exc:  # SystemExit would hang the query forever
             self.slow_path.check()
+            # A newer run deletes what this one has staged, and writes the micro-batch itself.
+            self.slow_path.journal.check_owned()
             name, why = self.slow_path.pipeline.name, type(exc).__name__
             message = f"pipeline %r, batch %s: %s was raised {_REPEATED}"
             _log.info(message, name, batch, why)

@@ -126,10 +126,16 @@ def delete_folder(spark: SparkSession, location: str) -> None:
 
 
 def replace_folder(spark: SparkSession, source: str, target: str) -> None:
-    """Give a folder the name of another one, which is deleted; raises OSError."""
+    """Give a folder the name of another one, which is deleted; raises OSError.
+
+    Without the folder, the other one is kept.
+    """
     files, path = _file_system(spark, target), hadoop_path(spark, target)
+    new = hadoop_path(spark, source)
+    if not files.exists(new):
+        raise FileNotFoundError(source)
     files.delete(path, True)
-    _rename(files, hadoop_path(spark, source), path)
+    _rename(files, new, path)
 
 
 def merge_folder(spark: SparkSession, source: str, target: str) -> None:

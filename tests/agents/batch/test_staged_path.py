@@ -43,6 +43,7 @@ from arrester.controlplane.domain.events import (
 )
 from arrester.controlplane.domain.state.states import TaskStatus
 from tests.agents.batch.test_path_selection import reported, states_of
+from tests.agents.journal.test_fencing import claimed_by_another
 from tests.agents.pipeline_bench import Bench, blocks, levels_of
 from tests.patience import wait_until
 
@@ -440,6 +441,45 @@ def test_a_fatal_answer_leaves_nothing(bench: Bench) -> None:
     wait_until(lambda: bool(bench.deaths), what="a death")
     assert written(bench) == []
     assert not left_in(bench.folder / "out")
+
+
+@pytest.mark.parametrize("number_column", [None, "batch"])
+def test_a_newer_run_keeps_the_rows_that_it_wrote_instead_of_an_older_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, number_column: str | None
+) -> None:
+    """It begins while the older one publishes."""
+    publish = StagedFiles.publish
+
+    def late(self: StagedFiles, number: int) -> None:
+        claimed_by_another(bench, thread)
+        self.files.delete_staged(bench.spark)
+        self.files(bench.spark.sql("SELECT 'a' AS task, 0L AS position, 0 AS n"), number)
+        publish(self, number)
+
+    monkeypatch.setattr(StagedFiles, "publish", late)
+    thread = bench.thread(parsing(bench, LogAndContinue(), number_column=number_column))
+    bench.add(("a", 0, "0"))
+    thread.start(bench.checkpoint)
+    wait_until(lambda: bool(bench.deaths), what="a death")
+    assert bench.deaths[0].superseded
+    assert written(bench) == [("a", 0, 0)]
+
+
+@pytest.mark.parametrize("number_column", [None, "batch"])
+@pytest.mark.parametrize("pattern", ["", "/*", "/*/*", "/*/*/*"])
+def test_no_pattern_of_folders_finds_staged_files(
+    spark: SparkSession, tmp_path: Path, number_column: str | None, pattern: str
+) -> None:
+    files = Files(path=str(tmp_path / "out"), checkpoint="c1", number_column=number_column)
+    folders = replace(files, partition_by=["a", "b"])
+    frame = spark.sql("SELECT 1 AS a, 2 AS b, 3 AS id")
+    folders(frame, 0)
+    with folders.open_staged_write(spark) as write:
+        write.stage(frame, 1)
+        reader = spark.read.schema("id INT").option("recursiveFileLookup", True)
+        assert reader.parquet(f"{files.path}{pattern}").count() == 1
+        write.publish(1)
+        assert reader.parquet(f"{files.path}{pattern}").count() == 2
 
 
 def test_files_keep_their_folders_and_names(spark: SparkSession, tmp_path: Path) -> None:

@@ -72,6 +72,10 @@ def test_the_definition_is_checked_as_a_whole(spark: SparkSession) -> None:
         define("lines", source)
     with pytest.raises(InvalidValue, match="an integer column; this is string"):
         define("lines", source, position="value")
+    # Spark resolves names without case.
+    for name in ("__arrester_row", "__Arrester_Row"):
+        with pytest.raises(InvalidValue, match="columns that do not begin with __arrester_"):
+            define("lines", source.withColumn(name, F.lit(1)), position="position")
     with pytest.raises(InvalidValue, match="task: 'airport' is not allowed"):
         define("lines", source, task="airport", position="position")
     with pytest.raises(InvalidValue, match="an object with handle"):
