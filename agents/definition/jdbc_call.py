@@ -110,6 +110,11 @@ class JdbcCall(StagedWrite):
             connection.execute(statements.insert)
             connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
 
+    def probe_staging(self, df: DataFrame) -> None:
+        """Raise where executors cannot send the rows, and leave nothing."""
+        with JdbcCall(table=self.table) as call:
+            call.stage(df, 0)
+
     @contextmanager
     def staged_rows(self) -> Iterator[StagedRows | None]:
         """Yield the staged rows, None if there are none."""

@@ -99,9 +99,10 @@ class SinkProbe:
         self._store = sink.store
         #: Whether its constraints are known, and its rows are those of records.
         self._knows_constraints = self._store.has_known_constraints and final_transform is None
-        self._action = self._store.probe(scratch.folder)
-        #: If not None, the database itself finds the rows that its table refuses.
+        #: If not None, the database itself finds the rows that its table refuses; jobs find only
+        #: those that executors cannot send.
         self._table = table
+        self._action = self._store.probe(scratch.folder) if table is None else table.probe_staging
         if final_transform is not None and final_transform.stateful:
             # Its result for some rows is no part of its result for all rows.
             self._action = None

@@ -308,13 +308,16 @@ def test_a_start_names_what_is_wrong_with_the_database(
 def test_a_character_that_no_text_can_have_is_found_by_jobs(
     bench: Bench, postgres: PostgresServer
 ) -> None:
+    """The database finds the others, also rows that exclude each other."""
     add(bench, *[("a", n, {"value": "nul \0" if n == 2 else "x"}) for n in range(4)])
+    add(bench, ("a", 4, {"id": 1}), ("a", 5, {"id": 1}), ("a", 6, {"value": "nul \0"}))
     bench.start(sink(bench, postgres, LogAndContinue()))
     bench.wait_for_input()
     bench.stop()
-    assert positions(postgres) == [0, 1, 3]
-    [failed] = bench.outbox.of(RecordFailed)
-    assert (failed.position, failed.failure.condition) == (2, "22021")
+    assert bench.deaths == []
+    assert positions(postgres) == [0, 1, 3, 4]
+    failed = {each.position: each.failure.condition for each in bench.outbox.of(RecordFailed)}
+    assert failed == {2: "22021", 5: "23505", 6: "22021"}
 
 
 @pytest.mark.long
