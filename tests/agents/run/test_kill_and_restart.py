@@ -388,6 +388,9 @@ def test_a_driver_killed_around_a_publication_leaves_each_row_once_in_its_files(
         left.append(len(list((tmp_path / "files").glob("_arrester_*"))))
     assert left == [1, 1, 1, 0]
     driver.start()
+    # Between two micro-batches all that are planned are committed.
+    storage = LocalStorage(str(tmp_path / "checkpoint"))
+    wait_until(lambda: last_committed(storage) == 4, what=driver.log())
     driver.stop()
 
     assert not list((tmp_path / "files").glob("_arrester_*"))
