@@ -25,8 +25,7 @@ RUN pip install --require-hashes -r requirements/tools.txt \
     && pip install --require-hashes --no-build-isolation --no-deps -r requirements/demo.txt
 COPY arrester arrester
 COPY agents agents
-COPY controlplane/__init__.py controlplane/__init__.py
-COPY controlplane/domain controlplane/domain
+COPY domain domain
 COPY examples examples
 ENV PYTHONPATH=/app ARRESTER_HOME=/data
 USER arrester

@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 STAMP := .venv/.stamp
 AUDIT := .venv/.audit-stamp
-PRODUCT := agents arrester cli controlplane dashboard examples migrations manage.py
+PRODUCT := agents arrester cli controlplane dashboard domain examples migrations manage.py
 ARGS ?=
 SMOKE := 3.5 4.0
 # At the end of a run: what ran and how long, and what was skipped and why.
@@ -119,7 +119,7 @@ lint: docs  ## format, style, types, import contracts, missing migrations, langu
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy
-	.venv/bin/mypy --python-version 3.10 agents cli controlplane/domain
+	.venv/bin/mypy --python-version 3.10 agents cli domain
 	.venv/bin/lint-imports
 	$(PY) -W 'ignore:Got an error checking:RuntimeWarning' manage.py makemigrations --check --dry-run
 	$(PY) -m scripts.check_language

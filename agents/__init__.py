@@ -25,10 +25,10 @@ from arrester.agents.schema_registry.errors import (
     UnknownSchemaId,
 )
 from arrester.agents.schema_registry.registry import SchemaFolder, SchemaRegistry
-from arrester.controlplane.domain.error_policy.policy import Answer as Response
-from arrester.controlplane.domain.errors import InvalidConfiguration, StartRefused
-from arrester.controlplane.domain.events import ResumeHow
-from arrester.controlplane.domain.state.uncaught_policy import UncaughtAnswer
+from arrester.domain.error_policy.policy import Answer as Response
+from arrester.domain.errors import InvalidConfiguration, StartRefused
+from arrester.domain.events import ResumeHow
+from arrester.domain.state.uncaught_policy import UncaughtAnswer
 
 __all__ = [
     "CONTINUE",

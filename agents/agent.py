@@ -49,15 +49,15 @@ from arrester.agents.runtime.thread_protocol import (
     run_of,
 )
 from arrester.agents.runtime.uncaught_handler import UncaughtHandler
-from arrester.controlplane.domain.commands import agent_versions
-from arrester.controlplane.domain.commands.kinds import TaskAct
-from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import Response, ResumeHow, StageAnswer
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.json_patch import JsonPatch
-from arrester.controlplane.domain.python_versions import UTC
-from arrester.controlplane.domain.state.states import (
+from arrester.domain.commands import agent_versions
+from arrester.domain.commands.kinds import TaskAct
+from arrester.domain.error_policy.policy import Answer
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import Response, ResumeHow, StageAnswer
+from arrester.domain.identity.names import TaskId
+from arrester.domain.json_patch import JsonPatch
+from arrester.domain.python_versions import UTC
+from arrester.domain.state.states import (
     InstanceStatus,
     TaskState,
     TaskStatus,

@@ -16,14 +16,14 @@ from urllib.parse import urlsplit
 from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.agents.handlers import Handler, check_handler
 from arrester.agents.release import check_release, installed_release
-from arrester.controlplane.domain.error_policy import setting_definitions as keys
-from arrester.controlplane.domain.error_policy.policy import StageKind
-from arrester.controlplane.domain.error_policy.setting_types import CONVERTER_RULE, HANDLER_RULE
-from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidValue
-from arrester.controlplane.domain.identity.names import check_name
-from arrester.controlplane.domain.wire import sealed_fields
-from arrester.controlplane.domain.wire.sealed_fields import MaskedFields
-from arrester.controlplane.domain.wire.signed_messages import SERVER_KEY, parse_keys
+from arrester.domain.error_policy import setting_definitions as keys
+from arrester.domain.error_policy.policy import StageKind
+from arrester.domain.error_policy.setting_types import CONVERTER_RULE, HANDLER_RULE
+from arrester.domain.errors import InvalidConfiguration, InvalidValue
+from arrester.domain.identity.names import check_name
+from arrester.domain.wire import sealed_fields
+from arrester.domain.wire.sealed_fields import MaskedFields
+from arrester.domain.wire.signed_messages import SERVER_KEY, parse_keys
 
 T = TypeVar("T")
 

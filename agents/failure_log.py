@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from arrester.controlplane.domain.error_policy.log_levels import LEVELS, Level, LogMessage
+from arrester.domain.error_policy.log_levels import LEVELS, Level, LogMessage
 
 _log = logging.getLogger("arrester.failures")
 

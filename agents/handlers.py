@@ -10,10 +10,10 @@ from typing import Any, Final, Protocol
 
 from arrester.agents.arguments import check_function, check_mapping
 from arrester.agents.error_policy.respond import as_answer
-from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.error_policy.setting_types import class_names
-from arrester.controlplane.domain.errors import ArresterError, InvalidValue
-from arrester.controlplane.domain.events import Response
+from arrester.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.setting_types import class_names
+from arrester.domain.errors import ArresterError, InvalidValue
+from arrester.domain.events import Response
 
 CONTINUE: Final = Answer.CONTINUE
 RETRY: Final = Answer.RETRY

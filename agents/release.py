@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 MAX_CHARACTERS: Final = 100
 RULE: Final = f"a text of 1 to {MAX_CHARACTERS} printable characters"

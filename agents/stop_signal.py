@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from arrester.agents.failure_log import log_failure
-from arrester.controlplane.domain.error_policy.log_levels import LogMessage
-from arrester.controlplane.domain.errors import ArresterError
+from arrester.domain.error_policy.log_levels import LogMessage
+from arrester.domain.errors import ArresterError
 
 
 class BatchEnded(Exception):

@@ -17,7 +17,9 @@ from django.db import transaction
 from django.urls import reverse
 
 from arrester.controlplane import embedded, queries, store
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.queries import DeadLetterFilter
+from arrester.controlplane.views import projections
+from arrester.domain.events import (
     Event,
     Failure,
     FailuresCounted,
@@ -25,10 +27,8 @@ from arrester.controlplane.domain.events import (
     Response,
     Run,
 )
-from arrester.controlplane.domain.identity import uuids
-from arrester.controlplane.domain.wire import dead_letter_columns
-from arrester.controlplane.queries import DeadLetterFilter
-from arrester.controlplane.views import projections
+from arrester.domain.identity import uuids
+from arrester.domain.wire import dead_letter_columns
 from benchmarks import pages, servers
 from benchmarks.table import Figure
 

@@ -10,7 +10,7 @@ import psycopg
 from redis import Redis
 
 from arrester.controlplane import embedded
-from arrester.controlplane.domain.identity import redis_keys
+from arrester.domain.identity import redis_keys
 from benchmarks import fold, servers
 from benchmarks.events import batches
 from benchmarks.processes import timed

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from uuid import UUID
 
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     Body,
     Event,
     Failure,
@@ -16,7 +16,7 @@ from arrester.controlplane.domain.events import (
     Response,
     Run,
 )
-from arrester.controlplane.domain.identity import uuids
+from arrester.domain.identity import uuids
 
 EVENTS_PER_BATCH = 100
 TASKS, TRACES, TRACE_LINES = 200, 240, 20

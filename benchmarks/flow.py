@@ -9,10 +9,10 @@ from uuid import UUID
 import psycopg
 
 from arrester.controlplane import embedded
-from arrester.controlplane.domain.events import Event, FlowMeasured, Run
-from arrester.controlplane.domain.identity import uuids
-from arrester.controlplane.domain.state.durations import Phase, added, key_of, packed
 from arrester.controlplane.store import NewBatch
+from arrester.domain.events import Event, FlowMeasured, Run
+from arrester.domain.identity import uuids
+from arrester.domain.state.durations import Phase, added, key_of, packed
 from benchmarks import servers
 from benchmarks.sample_history import PIPELINE
 from benchmarks.table import Figure

@@ -9,8 +9,8 @@ from uuid import UUID
 from redis import Redis
 
 from arrester.controlplane import embedded
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.wire import codec
+from arrester.domain.identity import redis_keys
+from arrester.domain.wire import codec
 from benchmarks import servers, toy
 from benchmarks.events import batches
 from benchmarks.processes import timed

@@ -16,7 +16,7 @@ from statistics import median
 from pyspark.sql import functions as F
 
 from arrester import Agent, Handler, LogAndContinue, LogAndPause
-from arrester.controlplane.domain.state.states import TaskState
+from arrester.domain.state.states import TaskState
 from arrester.examples.flights import SCHEMA
 from benchmarks.pipelines import (
     PARSE,

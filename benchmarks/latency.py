@@ -25,8 +25,8 @@ from arrester.agents.transport.redis_client import RedisClient
 from arrester.agents.transport.sender import Sender
 from arrester.agents.transport.spool import Spool
 from arrester.controlplane import embedded
-from arrester.controlplane.domain.identity import redis_keys, uuids
-from arrester.controlplane.domain.wire import codec
+from arrester.domain.identity import redis_keys, uuids
+from arrester.domain.wire import codec
 from benchmarks import servers
 from benchmarks.events import batches
 from benchmarks.sustained import WAITING_ENTRIES, packed_batches, send_batches

@@ -10,7 +10,8 @@ from itertools import accumulate
 from random import Random
 from uuid import UUID
 
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.store import NewBatch
+from arrester.domain.events import (
     CommandApplied,
     CommandIssued,
     CommandKind,
@@ -29,9 +30,8 @@ from arrester.controlplane.domain.events import (
     TaskResumed,
     ThreadStarted,
 )
-from arrester.controlplane.domain.identity import uuids
-from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.store import NewBatch
+from arrester.domain.identity import uuids
+from arrester.domain.wire import codec
 from benchmarks.events import EVENTS_PER_BATCH, TRACES, batches
 
 DAYS = 7

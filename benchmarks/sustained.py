@@ -13,8 +13,8 @@ from uuid import UUID
 from redis import Redis
 
 from arrester.controlplane import embedded
-from arrester.controlplane.domain.identity import redis_keys, uuids
-from arrester.controlplane.domain.wire import codec
+from arrester.domain.identity import redis_keys, uuids
+from arrester.domain.wire import codec
 from benchmarks import fold, servers
 from benchmarks.events import EVENTS_PER_BATCH, batches
 from benchmarks.processes import timed

@@ -13,7 +13,7 @@ import psycopg
 from celery import Celery
 
 from arrester.controlplane import embedded
-from arrester.controlplane.domain.events import RecordFailed
+from arrester.domain.events import RecordFailed
 from benchmarks import servers
 from benchmarks.events import batches
 

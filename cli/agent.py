@@ -9,7 +9,7 @@ from arrester.cli.client import Json
 from arrester.cli.exit_codes import ExitCode, Unreachable
 from arrester.cli.session import Session, with_session
 from arrester.cli.token import confirm
-from arrester.controlplane.domain.wire.signed_messages import SERVER_KEY
+from arrester.domain.wire.signed_messages import SERVER_KEY
 
 
 @click.group()

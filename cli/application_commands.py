@@ -12,7 +12,7 @@ from arrester.cli.exit_codes import InvalidInput
 from arrester.cli.issue import IssueOptions, issue, issue_options
 from arrester.cli.names import near_applications
 from arrester.cli.session import Session, with_session
-from arrester.controlplane.domain.events import CommandKind
+from arrester.domain.events import CommandKind
 
 _APPLICATION = click.argument("application", shell_complete=complete_application)
 

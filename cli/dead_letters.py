@@ -18,9 +18,9 @@ from arrester.cli.output import Column, Row, age
 from arrester.cli.session import Session, with_options, with_session
 from arrester.cli.token import confirm
 from arrester.cli.values import json_patch
-from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.plural import plural
-from arrester.controlplane.domain.python_versions import UTC
+from arrester.domain.identity.uuids import uuid7
+from arrester.domain.plural import plural
+from arrester.domain.python_versions import UTC
 
 
 @click.group(name="dead-letters")

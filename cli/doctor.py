@@ -12,7 +12,7 @@ from arrester.cli import output
 from arrester.cli.client import Json
 from arrester.cli.exit_codes import ExitCode
 from arrester.cli.session import Session, with_session
-from arrester.controlplane.domain.python_versions import UTC
+from arrester.domain.python_versions import UTC
 
 FINDING_COLUMNS: tuple[output.Column, ...] = (
     ("LEVEL", "level"),

@@ -19,10 +19,10 @@ from arrester.cli.session import Session, with_options
 from arrester.cli.values import seconds
 from arrester.cli.verdicts import is_final, sentence
 from arrester.cli.waiting import Waiting
-from arrester.controlplane.domain.commands.kinds import skips_records
-from arrester.controlplane.domain.events import CommandKind
-from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.python_versions import UTC
+from arrester.domain.commands.kinds import skips_records
+from arrester.domain.events import CommandKind
+from arrester.domain.identity.uuids import uuid7
+from arrester.domain.python_versions import UTC
 
 FINAL = ("APPLIED", "REFUSED", "EXPIRED", "CANCELLED")
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -10,7 +10,7 @@ from typing import Any
 
 from arrester.cli.client import Client, Json, segment
 from arrester.cli.exit_codes import InvalidInput, Refused
-from arrester.controlplane.domain.identity.names import task_digest
+from arrester.domain.identity.names import task_digest
 
 TASK_ID = re.compile(r"[0-9a-f]{32}")
 #: Names that a message lists, and the most applications that a name without one is searched in.

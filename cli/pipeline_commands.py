@@ -11,8 +11,8 @@ from arrester.cli.exit_codes import InvalidInput
 from arrester.cli.issue import IssueOptions, issue
 from arrester.cli.names import near_applications
 from arrester.cli.session import Session
-from arrester.controlplane.domain.commands.kinds import KINDS
-from arrester.controlplane.domain.events import CommandKind
+from arrester.domain.commands.kinds import KINDS
+from arrester.domain.events import CommandKind
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -21,8 +21,8 @@ from arrester.cli.names import (
 from arrester.cli.pipeline_commands import issue_for_pipeline, pipeline_option
 from arrester.cli.session import Session, with_options, with_session
 from arrester.cli.values import json_patch, seconds
-from arrester.controlplane.domain.commands.kinds import ROLLOUTS, TASK_KINDS
-from arrester.controlplane.domain.events import CommandKind
+from arrester.domain.commands.kinds import ROLLOUTS, TASK_KINDS
+from arrester.domain.events import CommandKind
 
 _TASK = click.argument("task", required=False, shell_complete=complete_task)
 _BULK = with_options(

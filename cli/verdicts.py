@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from arrester.cli.client import Json
-from arrester.controlplane.domain.commands.verdict import Outcome
+from arrester.domain.commands.verdict import Outcome
 
 
 def sentence(verdict: Json) -> str:

@@ -16,8 +16,8 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from django.db import DatabaseError, connection
 
-from arrester.controlplane.domain.errors import NotFound, NotPermitted
 from arrester.controlplane.roles import Role
+from arrester.domain.errors import NotFound, NotPermitted
 
 SCHEMA: Final = "confined"
 #: The setting of a connection that has the names of the applications, as an array.

@@ -20,8 +20,8 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 
 from arrester.controlplane import access, signing
-from arrester.controlplane.domain.events import Event, StoredEvent
 from arrester.controlplane.models import AuditEntry
+from arrester.domain.events import Event, StoredEvent
 
 #: The advisory lock of appends. It is taken last in a transaction, so it is held for a moment.
 LOCK = 7_236_110_845

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from arrester.controlplane import quotas
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.object_stores import is_plain, store_address
 from arrester.controlplane.quotas import Quotas
 from arrester.controlplane.roles import Role
+from arrester.domain.errors import InvalidValue
+from arrester.domain.identity.names import check_name
 
 POSTGRES_SCHEMES = ("postgresql", "postgres")
 REDIS_SCHEMES = ("redis", "rediss", "unix")

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from redis import Redis
 from redis.client import Pipeline
 
-from arrester.controlplane.domain.wire import limits
 from arrester.controlplane.redis_client import StreamEntry
+from arrester.domain.wire import limits
 
 #: The most bytes of entries that are read at once, and of one entry. Of a larger one the beginnings
 #: of its first fields are read.

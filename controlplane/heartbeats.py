@@ -9,8 +9,8 @@ from uuid import UUID
 import msgspec
 
 from arrester.controlplane import event_streams, redis_client
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.wire.codec import Heartbeat
+from arrester.domain.identity import redis_keys
+from arrester.domain.wire.codec import Heartbeat
 
 #: An entry that waits longer means that the fold is behind.
 BEHIND = timedelta(seconds=5)

@@ -7,8 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.identity.names import NAME
+from arrester.domain.errors import InvalidValue
+from arrester.domain.identity.names import NAME
 
 #: The largest value of a quota.
 _MOST = 10**12

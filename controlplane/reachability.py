@@ -8,8 +8,8 @@ import msgspec
 from django.conf import settings
 
 from arrester.controlplane import redis_client
-from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.embedded import diagnosis
+from arrester.domain.identity import redis_keys
 
 #: Three missed checks: what was in Redis meanwhile is unknown.
 GAP = timedelta(seconds=15)

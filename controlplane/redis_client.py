@@ -15,7 +15,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError, TimeoutError
 from redis.retry import Retry
 
-from arrester.controlplane.domain.errors import BrokenState
+from arrester.domain.errors import BrokenState
 
 __all__ = [
     "APPLICATION_ERRORS", "Redis", "RedisError", "ResponseError", "StreamEntry", "TimeoutError",

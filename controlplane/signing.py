@@ -13,10 +13,10 @@ import msgspec
 from django.conf import settings
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.state.states import ApplicationStatus
-from arrester.controlplane.domain.wire import sealed_fields, signed_messages
-from arrester.controlplane.domain.wire.sealed_fields import MaskedFields, NotSealedForUs
-from arrester.controlplane.domain.wire.signed_messages import SignedState
+from arrester.domain.state.states import ApplicationStatus
+from arrester.domain.wire import sealed_fields, signed_messages
+from arrester.domain.wire.sealed_fields import MaskedFields, NotSealedForUs
+from arrester.domain.wire.signed_messages import SignedState
 
 _PURPOSE = b"arrester agents 1"
 

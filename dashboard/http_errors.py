@@ -17,7 +17,8 @@ from rest_framework.views import exception_handler
 
 from arrester.controlplane import reachability
 from arrester.controlplane.dead_letter_records import RecordUnavailable
-from arrester.controlplane.domain.errors import (
+from arrester.controlplane.web.connection_pool.base import STATEMENT_SECONDS
+from arrester.domain.errors import (
     ArresterError,
     BeforeHistory,
     BrokenState,
@@ -33,7 +34,6 @@ from arrester.controlplane.domain.errors import (
     RedisUnavailable,
     StartRefused,
 )
-from arrester.controlplane.web.connection_pool.base import STATEMENT_SECONDS
 
 STATUS_CODES: dict[type[ArresterError], int] = {
     StartRefused: 409,

@@ -13,9 +13,9 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.errors import BeforeHistory, InvalidValue, NotFound
 from arrester.dashboard.http_errors import status_code
 from arrester.dashboard.permissions import POSITIONS, Person
+from arrester.domain.errors import BeforeHistory, InvalidValue, NotFound
 
 
 class Section(NamedTuple):

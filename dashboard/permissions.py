@@ -18,11 +18,11 @@ from django.views.decorators.cache import never_cache
 
 from arrester.controlplane import access, queries
 from arrester.controlplane.access import Person as Person
-from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.models import ApplicationRole, RestToken
 from arrester.controlplane.roles import Role
 from arrester.dashboard.http_errors import NOT_A_VALUE, headers, status_code, unanswered
 from arrester.dashboard.session import extend
+from arrester.domain.errors import ArresterError
 
 #: Where a request keeps the lengths of the logs.
 POSITIONS = "arrester.positions"

@@ -7,7 +7,6 @@ from typing import Any
 
 from django.urls import URLPattern, include, path, register_converter
 
-from arrester.controlplane.domain.commands.kinds import KINDS, TASK_KINDS, Kind, Subject
 from arrester.dashboard import health_probes, metrics
 from arrester.dashboard.actions import alerts as alert_actions
 from arrester.dashboard.actions import (
@@ -46,6 +45,7 @@ from arrester.dashboard.pages import (
 )
 from arrester.dashboard.permissions import for_everyone
 from arrester.dashboard.rest import urls as rest_urls
+from arrester.domain.commands.kinds import KINDS, TASK_KINDS, Kind, Subject
 
 
 class Digest:

@@ -20,7 +20,7 @@ TEMPLATES = ("dashboard/templates/**/*.html",)
 STATIC = ("dashboard/static/dashboard/*.js", "dashboard/static/dashboard/*.css")
 CODE = tuple(
     f"{folder}/**/*.py"
-    for folder in ("agents", "benchmarks", "cli", "controlplane", "dashboard", "examples")
+    for folder in ("agents", "benchmarks", "cli", "controlplane", "dashboard", "domain", "examples")
 )
 #: Python whose names, comments and docstrings alone are checked: its texts are often test data.
 UNCHECKED_TEXTS = ("tests/**/*.py", "scripts/*.py", "migrations/*.py")

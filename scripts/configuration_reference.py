@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from arrester.agents.release import RULE
-from arrester.controlplane.domain.error_policy.setting_definitions import KEYS
-from arrester.controlplane.domain.error_policy.setting_types import Key
-from arrester.controlplane.domain.wire.signed_messages import KEY_RULE, SERVER_KEY
+from arrester.domain.error_policy.setting_definitions import KEYS
+from arrester.domain.error_policy.setting_types import Key
+from arrester.domain.wire.signed_messages import KEY_RULE, SERVER_KEY
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "configuration.md"
 HEAD = """\

@@ -106,14 +106,14 @@ def story() -> str:
     from msgspec.structs import replace
 
     from arrester.controlplane import actions, redis_client
-    from arrester.controlplane.domain.events import (
+    from arrester.domain.events import (
         Body,
         RecordFailed,
         RecordsHeld,
         Response,
         TaskDied,
     )
-    from arrester.controlplane.domain.identity import redis_keys
+    from arrester.domain.identity import redis_keys
     from tests.dashboard.story import MODULE, POLICY, STACK, Story, failure
 
     random = Random(7)
@@ -164,7 +164,7 @@ def story() -> str:
 
 def flow(story: Story, random: Random) -> None:
     """Report what flowed in the last three hours; a backlog appears and is worked off."""
-    from arrester.controlplane.domain.state.durations import Phase, added, key_of
+    from arrester.domain.state.durations import Phase, added, key_of
 
     usual = {Phase.TOTAL: 900, Phase.SOURCE: 60, Phase.EVALUATE: 200, Phase.WRITE: 450}
     for ago in range(179, 0, -1):

@@ -22,9 +22,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from arrester.controlplane import embedded
-from arrester.controlplane.domain.events import RecordFailed
-from arrester.controlplane.domain.identity import redis_keys, uuids
 from arrester.controlplane.embedded.postgres import Postgres
+from arrester.domain.events import RecordFailed
+from arrester.domain.identity import redis_keys, uuids
 from tests import scratch, services
 from tests.patience import PATIENCE_SECONDS
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from arrester.controlplane.domain.events import Event
+    from arrester.domain.events import Event
 
 APPLICATIONS = ("flights", "trains")
 #: Two for each application fight for it.

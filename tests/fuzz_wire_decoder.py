@@ -27,10 +27,10 @@ with atheris.instrument_imports():
     import msgspec
 
     from arrester.controlplane import redis_client
-    from arrester.controlplane.domain.errors import MalformedBatch
-    from arrester.controlplane.domain.events import CommandIssued, Event
-    from arrester.controlplane.domain.wire import bodies, codec, command_codec
     from arrester.controlplane.store.stream_entry import read_entry
+    from arrester.domain.errors import MalformedBatch
+    from arrester.domain.events import CommandIssued, Event
+    from arrester.domain.wire import bodies, codec, command_codec
     from tests import histories
 
 SAMPLES = Path(__file__).parent / "domain" / "samples"

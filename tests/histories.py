@@ -10,8 +10,8 @@ from uuid import UUID
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.commands import agent_versions
-from arrester.controlplane.domain.events import (
+from arrester.domain.commands import agent_versions
+from arrester.domain.events import (
     ApplicationLatched,
     ApplicationOpened,
     ApplicationShutdownRequested,
@@ -74,9 +74,9 @@ from arrester.controlplane.domain.events import (
     ThreadReplaced,
     ThreadStarted,
 )
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.wire import dead_letter_columns
-from arrester.controlplane.domain.wire.failure_columns import (
+from arrester.domain.identity.names import TaskId
+from arrester.domain.wire import dead_letter_columns
+from arrester.domain.wire.failure_columns import (
     MIN_EVENTS,
     FailedRecords,
     Stored,

@@ -66,7 +66,7 @@ def test_agents_share_the_domain_with_the_server_and_nothing_else() -> None:
         for module in modules("agents")
         for name in imports(module)
         if top(name) in OURS
-        if not name.startswith(("arrester.agents", "arrester.controlplane.domain"))
+        if not name.startswith(("arrester.agents", "arrester.domain"))
     }
     assert strays == set()
 
@@ -137,7 +137,7 @@ def test_what_is_shipped_to_executors_imports_what_they_have() -> None:
 def test_what_a_package_promises_is_there() -> None:
     packages = [
         path
-        for folder in ("agents", "cli", "controlplane", "dashboard")
+        for folder in ("agents", "cli", "controlplane", "dashboard", "domain")
         for path in modules(folder)
     ]
     strays = {
@@ -187,7 +187,7 @@ def test_agents_load_without_the_server() -> None:
     names = [
         "arrester."
         + ".".join(module.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
-        for module in [*modules("agents"), *modules("controlplane/domain")]
+        for module in [*modules("agents"), *modules("domain")]
     ]
     block = f"import sys; sys.modules.update(dict.fromkeys({SERVER_ONLY}))"
     subprocess.run(

@@ -13,8 +13,8 @@ from arrester.agents.dead_letters.destinations import LAYOUT
 from arrester.agents.dead_letters.rows import COLUMNS
 from arrester.agents.definition.builder import PipelineBuilder
 from arrester.agents.definition.pipeline import SINKS
-from arrester.controlplane.domain.events import CommandKind
 from arrester.dashboard.text import glossary
+from arrester.domain.events import CommandKind
 from scripts import check_language, configuration_reference, matrix
 
 REPOSITORY = Path(__file__).resolve().parent.parent

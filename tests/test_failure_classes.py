@@ -29,9 +29,9 @@ from arrester.agents.spark.errors import WORKER_CRASHED
 from arrester.agents.worker.arrow_reader import Unreadable
 from arrester.agents.worker.columns import POSITION_RAISED, TASK_RAISED
 from arrester.agents.worker.type_check import WrongType
-from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE
-from arrester.controlplane.domain.error_policy.failure_classes import KAFKA
-from arrester.controlplane.domain.errors import ArresterError, InvalidValue
+from arrester.domain.error_policy.classify import DEFAULT_TABLE
+from arrester.domain.error_policy.failure_classes import KAFKA
+from arrester.domain.errors import ArresterError, InvalidValue
 from tests.services import REPOSITORY
 
 _FRAMED = (InvalidFrame, UnknownSchemaId, LogicalTypeMismatch)

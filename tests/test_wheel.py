@@ -24,7 +24,7 @@ from tests.services import REPOSITORY
 
 __all__ = ["home"]
 pytestmark = pytest.mark.wheel
-FOLDERS = ("agents", "cli", "controlplane", "dashboard", "examples", "migrations")
+FOLDERS = ("agents", "cli", "controlplane", "dashboard", "domain", "examples", "migrations")
 PINS = REPOSITORY / "requirements" / "dev.txt"
 UV = Path(sys.executable).with_name("uv")
 PIPELINE = """

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.services import REPOSITORY
 
-OURS = tuple(f"{REPOSITORY / name}/" for name in ("agents", "controlplane", "dashboard"))
+OURS = tuple(f"{REPOSITORY / name}/" for name in ("agents", "controlplane", "dashboard", "domain"))
 
 
 @cache

@@ -33,8 +33,8 @@ from arrester.agents.spark.rows_read import RowsUnread
 from arrester.agents.spark.ship_worker_code import shipped, shipped_rules
 from arrester.agents.spark.source_reads import SourceReads
 from arrester.agents.worker.columns import SOURCE
-from arrester.controlplane.domain.error_policy.exception_identity import linked
-from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.domain.error_policy.exception_identity import linked
+from arrester.domain.error_policy.policy import Policy
 
 _log = logging.getLogger("arrester.thread")
 

@@ -40,7 +40,7 @@ from arrester.agents.worker.columns import (
     TASK,
     TASK_RAISED,
 )
-from arrester.controlplane.domain.identity.names import KEY_MAX_BYTES
+from arrester.domain.identity.names import KEY_MAX_BYTES
 
 #: In a frame of decision marks: the outcome that is known before evaluation.
 MARK = "__arrester_mark"

@@ -34,7 +34,7 @@ from arrester.agents.spark.local_checkpoint import (
     releasing_on_error,
 )
 from arrester.agents.worker.columns import ENTRY, HELD, ORDINAL, OUTCOME, RETRIES, SOURCE
-from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.domain.error_policy.policy import Policy
 
 
 @dataclass(frozen=True, kw_only=True)

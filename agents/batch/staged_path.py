@@ -38,7 +38,7 @@ from arrester.agents.spark.jvm.stored_rows import of_arrow_streams, partitions_o
 from arrester.agents.spark.local_checkpoint import ID
 from arrester.agents.spark.source_reads import SourceReads
 from arrester.agents.worker.columns import HELD, OUTCOME, PACKED, RETRIES, SOURCE
-from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.domain.error_policy.policy import Policy
 
 #: At most this many bytes of rows are collected on the driver.
 _BYTES: Final = 32 * 2**20

@@ -13,8 +13,8 @@ from arrester.agents.dead_letters.destinations import (
 from arrester.agents.dead_letters.kafka import topic_destination
 from arrester.agents.decisions.policies import redaction_of
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.controlplane.domain.error_policy.policy import StageKind
-from arrester.controlplane.domain.error_policy.setting_definitions import FILES
+from arrester.domain.error_policy.policy import StageKind
+from arrester.domain.error_policy.setting_definitions import FILES
 
 
 def destination_of(pipeline: Pipeline, config: AgentConfig) -> Destination | None:

@@ -25,7 +25,7 @@ from arrester.agents.spark.jvm.hadoop import why_not_writable
 from arrester.agents.spark.jvm.hadoop_storage import storage
 from arrester.agents.spark.jvm.session import has_data_source
 from arrester.agents.spark.local_checkpoint import Checkpoints
-from arrester.controlplane.domain.errors import ArresterError, InvalidValue
+from arrester.domain.errors import ArresterError, InvalidValue
 
 #: Spark's default cuts times in JSON to milliseconds. The time of a dead letter is part of its
 #: identity.

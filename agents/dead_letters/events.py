@@ -13,13 +13,13 @@ from pyspark.sql import functions as F
 from arrester.agents.dead_letters.destinations import RejectedDeadLetters
 from arrester.agents.dead_letters.rows import BY_ROW
 from arrester.agents.failures.fingerprints import failure_at
-from arrester.controlplane.domain.error_policy.policy import StageKind
-from arrester.controlplane.domain.events import (
+from arrester.domain.error_policy.policy import StageKind
+from arrester.domain.events import (
     DeadLettersFailed,
     RecordsDeadLettered,
     RecordsRedriven,
 )
-from arrester.controlplane.domain.wire import dead_letter_columns
+from arrester.domain.wire import dead_letter_columns
 
 #: Events have the IDs of at most this many dead letters per task, and per entry.
 _LISTED_PER_TASK: Final = 20

@@ -26,9 +26,9 @@ from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.kafka_source import kafka_sources, servers_of
 from arrester.agents.spark.local_checkpoint import Checkpoints
 from arrester.agents.spark.ship_worker_code import shipped, shipped_rules
-from arrester.controlplane.domain.error_policy.exception_identity import Cause
-from arrester.controlplane.domain.error_policy.log_levels import LogMessage
-from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.domain.error_policy.exception_identity import Cause
+from arrester.domain.error_policy.log_levels import LogMessage
+from arrester.domain.error_policy.policy import Policy
 
 BOOTSTRAP = "bootstrap.servers"
 #: Defaults of `errors.dlq.producer.*`. Kafka's own timeout of a message, five minutes, is too long

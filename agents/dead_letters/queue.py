@@ -32,12 +32,12 @@ from arrester.agents.journal.storage import Storage
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.jvm.problems import problem_of
 from arrester.agents.spark.jvm.stored_rows import to_driver
-from arrester.controlplane.domain.error_policy import classify
-from arrester.controlplane.domain.error_policy.log_levels import LogMessage
-from arrester.controlplane.domain.error_policy.retry import Attempts, next_attempt
-from arrester.controlplane.domain.events import RecordsDeadLettered
-from arrester.controlplane.domain.plural import plural
-from arrester.controlplane.domain.python_versions import UTC
+from arrester.domain.error_policy import classify
+from arrester.domain.error_policy.log_levels import LogMessage
+from arrester.domain.error_policy.retry import Attempts, next_attempt
+from arrester.domain.events import RecordsDeadLettered
+from arrester.domain.plural import plural
+from arrester.domain.python_versions import UTC
 
 #: Seconds between attempts after a permanent rejection: the first and the longest wait.
 _RETRY_SECONDS, _RETRY_SECONDS_MAX = 60, 3_600

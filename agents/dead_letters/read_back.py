@@ -15,8 +15,8 @@ from arrester.agents.spark.column_names import text_literal
 from arrester.agents.spark.jvm.hadoop_storage import storage
 from arrester.agents.spark.jvm.problems import problem_of_job
 from arrester.agents.spark.local_checkpoint import Checkpoints
-from arrester.controlplane.domain.errors import ArresterError
-from arrester.controlplane.domain.python_versions import UTC
+from arrester.domain.errors import ArresterError
+from arrester.domain.python_versions import UTC
 
 #: The columns of dead letters that are read back, with their types.
 TYPES: Final = {

@@ -17,7 +17,7 @@ from arrester.agents.dead_letters.read_back import (
 )
 from arrester.agents.spark.local_checkpoint import Checkpoints
 from arrester.agents.spark.ship_worker_code import ship, shipped
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 #: The columns of Spark's Kafka source that are used, with their types.
 _MESSAGE: Final = {"key": "binary", "value": "binary", "headers": HEADERS}

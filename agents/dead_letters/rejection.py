@@ -13,10 +13,10 @@ from arrester.agents.error_policy.respond import Decided
 from arrester.agents.failure_log import log_failure
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.spark.errors import Problem
-from arrester.controlplane.domain.error_policy.log_levels import LogMessage
-from arrester.controlplane.domain.error_policy.policy import StageKind
-from arrester.controlplane.domain.errors import ArresterError
-from arrester.controlplane.domain.events import Response
+from arrester.domain.error_policy.log_levels import LogMessage
+from arrester.domain.error_policy.policy import StageKind
+from arrester.domain.errors import ArresterError
+from arrester.domain.events import Response
 
 
 class DeadLettersNotWritten(ArresterError):

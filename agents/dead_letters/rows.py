@@ -27,7 +27,7 @@ from arrester.agents.spark.column_names import in_quotes, text_literal
 from arrester.agents.spark.jvm.try_eval import VALUE, guarded
 from arrester.agents.spark.ship_worker_code import shipped
 from arrester.agents.worker.columns import ERROR, OUTCOME, POSITION, PREFIX, ROW, SOURCE, TASK
-from arrester.controlplane.domain.python_versions import UTC
+from arrester.domain.python_versions import UTC
 
 #: The columns of a dead letter. They never change; new ones are added at the end.
 COLUMNS = (

@@ -17,8 +17,8 @@ from arrester.agents.failures.failure_set import FailureSet
 from arrester.agents.failures.pause_offsets import cursor_column, place
 from arrester.agents.journal.entries import Cursor
 from arrester.agents.worker.columns import ERROR, OUTCOME, TASK
-from arrester.controlplane.domain.error_policy.log_levels import LogMessage
-from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.log_levels import LogMessage
+from arrester.domain.error_policy.policy import Answer
 
 #: Before all positions: the place of a record without one.
 _FRONT = Cursor(entry=-1)

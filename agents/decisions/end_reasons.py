@@ -9,8 +9,8 @@ from arrester.agents.decisions.outage import Outage
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction, location_of
 from arrester.agents.spark.jvm.problems import java_class_and_message
-from arrester.controlplane.domain.errors import ArresterError
-from arrester.controlplane.domain.plural import plural
+from arrester.domain.errors import ArresterError
+from arrester.domain.plural import plural
 
 _CHARACTERS = 500
 

@@ -19,8 +19,8 @@ from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.fingerprints import Causes, failure_of
 from arrester.agents.failures.payload import Redaction, is_of_kafka, location_of, with_first_lines
 from arrester.agents.journal.entries import StoppingRecord
-from arrester.controlplane.domain.error_policy.log_levels import LogMessage
-from arrester.controlplane.domain.events import (
+from arrester.domain.error_policy.log_levels import LogMessage
+from arrester.domain.events import (
     Body,
     Event,
     EventData,
@@ -33,7 +33,7 @@ from arrester.controlplane.domain.events import (
     TaskDied,
     TaskPaused,
 )
-from arrester.controlplane.domain.identity.names import bounded_key
+from arrester.domain.identity.names import bounded_key
 
 #: Find the record at which a task last stopped.
 StoppingRecordOf = Callable[[str | None], StoppingRecord | None]

@@ -16,10 +16,10 @@ from arrester.agents.failures.failed_record import FailedRecord, load
 from arrester.agents.failures.failure_set import has_failed
 from arrester.agents.failures.pause_offsets import is_record
 from arrester.agents.worker.columns import ENTRY, ERROR, RETRIES, ROW, TASK
-from arrester.controlplane.domain.error_policy.log_levels import LogMessage
-from arrester.controlplane.domain.error_policy.policy import Policy
-from arrester.controlplane.domain.error_policy.retry import Attempts
-from arrester.controlplane.domain.events import Response, RetriesCounted
+from arrester.domain.error_policy.log_levels import LogMessage
+from arrester.domain.error_policy.policy import Policy
+from arrester.domain.error_policy.retry import Attempts
+from arrester.domain.events import Response, RetriesCounted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

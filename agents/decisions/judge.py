@@ -22,10 +22,10 @@ from arrester.agents.failures.pause_offsets import pause_offset_of, place
 from arrester.agents.journal.entries import Cursor
 from arrester.agents.spark.local_checkpoint import releasing
 from arrester.agents.stop_signal import StopRequested
-from arrester.controlplane.domain.error_policy.log_levels import LogMessage
-from arrester.controlplane.domain.error_policy.policy import OutagePolicy
-from arrester.controlplane.domain.events import Response
-from arrester.controlplane.domain.plural import plural
+from arrester.domain.error_policy.log_levels import LogMessage
+from arrester.domain.error_policy.policy import OutagePolicy
+from arrester.domain.events import Response
+from arrester.domain.plural import plural
 
 #: Failed records that are loaded at a time when a handler must be called.
 _PAGE = 200

@@ -27,8 +27,8 @@ from arrester.agents.worker.columns import (
     POSITION,
     TASK,
 )
-from arrester.controlplane.domain.error_policy.policy import OutagePolicy
-from arrester.controlplane.domain.events import Response
+from arrester.domain.error_policy.policy import OutagePolicy
+from arrester.domain.events import Response
 
 #: Native failures that are diagnosed to estimate the share of one cause.
 _SAMPLE = 20

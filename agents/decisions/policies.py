@@ -15,11 +15,11 @@ from arrester.agents.definition.steps import Columns, Native, Transform
 from arrester.agents.failures.payload import Redaction, Reveal
 from arrester.agents.handlers import Always, Handler, constant_answer
 from arrester.agents.worker.columns import SOURCE
-from arrester.controlplane.domain.error_policy.classify import Kind
-from arrester.controlplane.domain.error_policy.policy import Answer, Policy, StageKind
-from arrester.controlplane.domain.error_policy.retry import RetryPolicy
-from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidValue
-from arrester.controlplane.domain.events import StageCommanded
+from arrester.domain.error_policy.classify import Kind
+from arrester.domain.error_policy.policy import Answer, Policy, StageKind
+from arrester.domain.error_policy.retry import RetryPolicy
+from arrester.domain.errors import InvalidConfiguration, InvalidValue
+from arrester.domain.events import StageCommanded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

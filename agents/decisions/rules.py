@@ -33,13 +33,13 @@ from arrester.agents.handlers import ErrorContext, Record, RecordError, Stage
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.kafka_source import COORDINATES
 from arrester.agents.worker.columns import SOURCE
-from arrester.controlplane.domain.error_policy.classify import Kind
-from arrester.controlplane.domain.error_policy.exception_identity import Cause
-from arrester.controlplane.domain.error_policy.log_levels import LogMessage
-from arrester.controlplane.domain.error_policy.policy import Answer, Scope
-from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
-from arrester.controlplane.domain.error_policy.tolerance import Counted, count
-from arrester.controlplane.domain.errors import ArresterError
+from arrester.domain.error_policy.classify import Kind
+from arrester.domain.error_policy.exception_identity import Cause
+from arrester.domain.error_policy.log_levels import LogMessage
+from arrester.domain.error_policy.policy import Answer, Scope
+from arrester.domain.error_policy.retry import Attempts, RetryAfter
+from arrester.domain.error_policy.tolerance import Counted, count
+from arrester.domain.errors import ArresterError
 
 _log = logging.getLogger("arrester.handlers")
 #: Logged once per decision, not per record.

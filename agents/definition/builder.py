@@ -68,9 +68,9 @@ from arrester.agents.spark.jvm.prepared_expressions import PreparedExpressions
 from arrester.agents.spark.jvm.versions import require_supported
 from arrester.agents.spark.kafka_source import COORDINATES, default_task
 from arrester.agents.worker.columns import PREFIX
-from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.identity.names import check_name
+from arrester.domain.error_policy.policy import Answer
+from arrester.domain.errors import InvalidValue
+from arrester.domain.identity.names import check_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

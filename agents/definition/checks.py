@@ -20,8 +20,8 @@ from arrester.agents.spark.jvm.determinism import non_deterministic_part
 from arrester.agents.spark.jvm.session_zone import python_zone
 from arrester.agents.spark.ship_worker_code import pickle_error
 from arrester.agents.worker.columns import PREFIX
-from arrester.controlplane.domain.error_policy.redaction_rules import RULE, fields_parser
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.error_policy.redaction_rules import RULE, fields_parser
+from arrester.domain.errors import InvalidValue
 
 #: By name: not every version of PySpark has TimeType.
 _UNSTORABLE = ("CalendarIntervalType", "TimeType")

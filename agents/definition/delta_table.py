@@ -19,7 +19,7 @@ from arrester.agents.definition.table_columns import missing_columns
 from arrester.agents.definition.table_constraints import Constraint, refused_nulls, refused_rows
 from arrester.agents.spark.column_names import in_quotes
 from arrester.agents.spark.jvm import delta
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 #: Options of the writer that the sink sets itself.
 _OWN_OPTIONS: Final = ("path", "replacewhere", "txnappid", "txnversion")

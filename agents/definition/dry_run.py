@@ -21,7 +21,7 @@ from arrester.agents.spark.jvm.problems import SPARK_EXCEPTIONS, java_class_and_
 from arrester.agents.spark.jvm.strict_json import strict_json
 from arrester.agents.spark.jvm.transform_analysis import passes_column, why_not_row_by_row
 from arrester.agents.worker.columns import LINK
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 #: In Spark's messages about timestamps that are more precise than microseconds.
 _NANOSECONDS: Final = re.compile(r"timestamp_[ln]tz\([789]\)|timestampNanosTypes")

@@ -29,7 +29,7 @@ from arrester.agents.spark.jvm.hadoop import (
     renames_at_once,
     replace_folder,
 )
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 _log = logging.getLogger("arrester.thread")
 

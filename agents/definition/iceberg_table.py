@@ -22,7 +22,7 @@ from arrester.agents.spark.column_names import in_quotes
 from arrester.agents.spark.jvm import iceberg
 from arrester.agents.spark.jvm.catalyst import can_store
 from arrester.agents.spark.jvm.problems import java_class_and_message
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 _TABLE_RULE: Final = "catalog.database.table, the name of an Iceberg table"
 _RUNTIME_RULE: Final = (

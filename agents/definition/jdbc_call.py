@@ -16,7 +16,7 @@ from arrester.agents.spark import postgresql
 from arrester.agents.spark.column_names import quoted
 from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection
 from arrester.agents.spark.jvm.row_counter import RowCounter
-from arrester.controlplane.domain.errors import ArresterError
+from arrester.domain.errors import ArresterError
 
 #: The most rows that are deleted from a staging table. To stage the others again takes as long.
 _DELETED_ROWS: Final = 20_000

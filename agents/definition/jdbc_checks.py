@@ -11,8 +11,8 @@ from arrester.agents.definition.jdbc_table import JdbcTable
 from arrester.agents.spark import postgresql
 from arrester.agents.spark.jvm.causes import cause_of
 from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection, java_message, sql_state
-from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.error_policy.classify import DEFAULT_TABLE, Kind
+from arrester.domain.errors import InvalidValue
 
 _DRIVER_RULE: Final = (
     "a class on Spark's class path: add the driver, such as "

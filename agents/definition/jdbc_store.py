@@ -21,7 +21,7 @@ from arrester.agents.definition.sink_store import NumberedTable, ProbeFunction, 
 from arrester.agents.definition.staged_write import StagedWrite
 from arrester.agents.definition.stored_numbers import check_last_number
 from arrester.agents.spark import postgresql
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 _URL: Final = "jdbc:postgresql:"
 _URL_RULE: Final = (

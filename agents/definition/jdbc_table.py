@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 
 from arrester.agents.spark import postgresql
 from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 #: Tables of killed runs are dropped later if a transaction still uses them.
 _LOCK_TIMEOUT: Final = "SET lock_timeout = '1s'"

@@ -21,7 +21,7 @@ from arrester.agents.spark.kafka_source import (
     kafka_sources,
     servers_of,
 )
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 #: The columns that Spark's writer uses, with their types.
 _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {

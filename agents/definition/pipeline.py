@@ -14,7 +14,7 @@ from arrester.agents.definition.sinks import Producer, Sink
 from arrester.agents.definition.steps import DeserializeFramed, Native, Step, Transform
 from arrester.agents.handlers import Handler
 from arrester.agents.schema_registry.framed_expression import FramedExpression
-from arrester.controlplane.domain.errors import ArresterError, InvalidValue
+from arrester.domain.errors import ArresterError, InvalidValue
 
 #: Keyword arguments of Spark's `DataStreamWriter.trigger`.
 Trigger = Mapping[str, Any]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pyspark.sql import DataFrame, SparkSession
 
 from arrester.agents.definition.staged_write import StagedWrite
-from arrester.controlplane.domain.errors import ArresterError
+from arrester.domain.errors import ArresterError
 
 if TYPE_CHECKING:
     from arrester.agents.definition.jdbc_call import JdbcCall

@@ -18,8 +18,8 @@ from arrester.agents.definition.sink_store import (
 )
 from arrester.agents.handlers import Handler
 from arrester.agents.spark.rows_read import call_with_all_rows
-from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.error_policy.policy import Answer
+from arrester.domain.errors import InvalidValue
 
 SinkFunction = Callable[[DataFrame, int], object]
 #: Sends one row, a dict. Returns a future if the row has not arrived yet.

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 from arrester.agents.handlers import Handler
 from arrester.agents.schema_registry.framed_expression import FramedExpression
 from arrester.agents.spark.jvm.prepared_expressions import PreparedExpressions
-from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.policy import Answer
 
 Row = dict[str, Any]
 UserFunction = Callable[[Row], Row | Iterable[Row] | None]

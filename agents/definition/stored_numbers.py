@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arrester.controlplane.domain.errors import ArresterError
+from arrester.domain.errors import ArresterError
 
 
 class LaterNumberWritten(ArresterError):

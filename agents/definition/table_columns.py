@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pyspark.sql import types as T
 
 from arrester.agents.arguments import nearest
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 
 def missing_columns(

@@ -12,20 +12,20 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.error_policy import tolerance as tolerances
-from arrester.controlplane.domain.error_policy.classify import Classification, Kind
-from arrester.controlplane.domain.error_policy.exception_identity import Cause
-from arrester.controlplane.domain.error_policy.log_levels import LogMessage
-from arrester.controlplane.domain.error_policy.policy import Answer, Policy, StageKind
-from arrester.controlplane.domain.error_policy.retry import (
+from arrester.domain.error_policy import tolerance as tolerances
+from arrester.domain.error_policy.classify import Classification, Kind
+from arrester.domain.error_policy.exception_identity import Cause
+from arrester.domain.error_policy.log_levels import LogMessage
+from arrester.domain.error_policy.policy import Answer, Policy, StageKind
+from arrester.domain.error_policy.retry import (
     Attempts,
     Chance,
     RetryAfter,
     next_attempt,
 )
-from arrester.controlplane.domain.error_policy.tolerance import Tally
-from arrester.controlplane.domain.events import Response
-from arrester.controlplane.domain.python_versions import StrEnum
+from arrester.domain.error_policy.tolerance import Tally
+from arrester.domain.events import Response
+from arrester.domain.python_versions import StrEnum
 
 #: Stages whose operations are retried without a handler; a native expression always has the same
 #: result.

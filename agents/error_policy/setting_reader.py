@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TypeVar
 
-from arrester.controlplane.domain.error_policy import setting_definitions as keys
-from arrester.controlplane.domain.error_policy.setting_types import Key
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.error_policy import setting_definitions as keys
+from arrester.domain.error_policy.setting_types import Key
+from arrester.domain.errors import InvalidValue
 
 T = TypeVar("T")
 

@@ -10,17 +10,17 @@ from collections.abc import Mapping
 import msgspec
 
 from arrester.agents.error_policy.setting_reader import SettingReader
-from arrester.controlplane.domain.error_policy import setting_definitions as keys
-from arrester.controlplane.domain.error_policy.classify import (
+from arrester.domain.error_policy import setting_definitions as keys
+from arrester.domain.error_policy.classify import (
     DEFAULT_TABLE,
     ClassificationTable,
     Kind,
 )
-from arrester.controlplane.domain.error_policy.policy import OutagePolicy, Policy, Scope, StageKind
-from arrester.controlplane.domain.error_policy.retry import UNLIMITED, RetryPolicy
-from arrester.controlplane.domain.error_policy.tolerance import Tolerance, Window
-from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidValue
-from arrester.controlplane.domain.events import Response
+from arrester.domain.error_policy.policy import OutagePolicy, Policy, Scope, StageKind
+from arrester.domain.error_policy.retry import UNLIMITED, RetryPolicy
+from arrester.domain.error_policy.tolerance import Tolerance, Window
+from arrester.domain.errors import InvalidConfiguration, InvalidValue
+from arrester.domain.events import Response
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ from arrester.agents.spark.jvm.stored_rows import to_driver
 from arrester.agents.spark.local_checkpoint import ID, Checkpoints, release
 from arrester.agents.spark.session_conf import SMALL, batch_rows, conf, small_batches
 from arrester.agents.spark.worker_tracebacks import failed_in_python
-from arrester.controlplane.domain.errors import ArresterError
+from arrester.domain.errors import ArresterError
 
 #: The most jobs for one micro-batch and step.
 JOBS: Final = 400

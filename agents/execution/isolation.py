@@ -42,8 +42,8 @@ from arrester.agents.spark.local_checkpoint import (
 from arrester.agents.spark.local_frame import local_frame
 from arrester.agents.spark.session_conf import FAULT_HANDLER, conf
 from arrester.agents.worker.columns import ERROR, ERROR_TYPE, OUTCOME
-from arrester.controlplane.domain.error_policy.classify import Kind
-from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.domain.error_policy.classify import Kind
+from arrester.domain.error_policy.policy import Policy
 
 _FAILURE = "__arrester_failure"
 #: Python's message about a module that it does not find. It has no value of a record.

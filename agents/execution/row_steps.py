@@ -25,7 +25,7 @@ from arrester.agents.worker.columns import (
     PREFIX,
     RETRIES,
 )
-from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.domain.error_policy.policy import Policy
 
 _ATTEMPT = "__arrester_attempt"
 #: The number of steps whose Columns are cached: making a Column takes many calls to the JVM.

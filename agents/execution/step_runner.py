@@ -26,7 +26,7 @@ from arrester.agents.spark.errors import StepFailed
 from arrester.agents.spark.job_attempts import is_cancelled
 from arrester.agents.spark.local_checkpoint import Checkpoints
 from arrester.agents.worker.columns import OUTCOME, SOURCE
-from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.domain.error_policy.policy import Policy
 
 
 def unchanged(rows: DataFrame) -> DataFrame:

@@ -19,7 +19,7 @@ from arrester.agents.failures.pause_offsets import pause_offset_of, place, value
 from arrester.agents.journal.entries import Cursor, SkippedRecords
 from arrester.agents.spark.local_checkpoint import ID
 from arrester.agents.worker.columns import ENTRY, ERROR, OUTCOME, POSITION, TASK
-from arrester.controlplane.domain.error_policy.exception_identity import Cause
+from arrester.domain.error_policy.exception_identity import Cause
 
 #: The rank of a record in its cause; the number of a record that is not combined with others.
 _RANK, _SINGLE = "__arrester_rank", "__arrester_single"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from arrester.agents.failures.fingerprints import failure_at
 from arrester.agents.spark.jvm.problems import problem_of_end
-from arrester.controlplane.domain.events import DRIVER, Body, Failure
+from arrester.domain.events import DRIVER, Body, Failure
 
 
 def driver_failure(exc: BaseException) -> tuple[Failure, Body]:

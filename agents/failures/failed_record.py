@@ -26,7 +26,7 @@ from arrester.agents.worker.columns import (
     TASK,
     TASK_RAISED,
 )
-from arrester.controlplane.domain.error_policy.exception_identity import Cause
+from arrester.domain.error_policy.exception_identity import Cause
 
 _KEY = "__arrester_key"
 _VALUE = "__arrester_value"

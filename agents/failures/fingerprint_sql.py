@@ -6,7 +6,7 @@ from typing import Final
 
 from arrester.agents.spark.column_names import text_literal
 from arrester.agents.spark.worker_tracebacks import MESSAGE_CHARACTERS
-from arrester.controlplane.domain.identity.fingerprint import (
+from arrester.domain.identity.fingerprint import (
     MESSAGE_LIMIT,
     NORMALISATIONS,
     VERSION,

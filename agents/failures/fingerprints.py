@@ -12,8 +12,8 @@ from arrester.agents.failures.aggregate import FailureSummary
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.worker_tracebacks import MESSAGE_CHARACTERS
-from arrester.controlplane.domain.events import Failure
-from arrester.controlplane.domain.identity.fingerprint import fingerprint
+from arrester.domain.events import Failure
+from arrester.domain.identity.fingerprint import fingerprint
 
 
 class Causes:

@@ -36,7 +36,7 @@ from arrester.agents.worker.columns import (
     SOURCE,
     TASK,
 )
-from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.domain.error_policy.policy import Policy
 
 _PLACE = "__arrester_place"
 #: For this many steps the bound evaluators are cached.

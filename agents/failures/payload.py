@@ -22,8 +22,8 @@ from pyspark.sql import types as T
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.spark.kafka_source import COORDINATES
 from arrester.agents.worker.redactor import Redactor
-from arrester.controlplane.domain.events import Body
-from arrester.controlplane.domain.wire.sealed_fields import MaskedField, MaskedFields, seal
+from arrester.domain.events import Body
+from arrester.domain.wire.sealed_fields import MaskedField, MaskedFields, seal
 
 _log = logging.getLogger("arrester.thread")
 #: A longer record, in bytes, is cut, and the body has its size.

@@ -13,8 +13,8 @@ from arrester.agents.journal.entries import HeldCount
 from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.agents.journal.ledger import Ledger
 from arrester.agents.spark.jvm.hadoop import folder_bytes
-from arrester.controlplane.domain.errors import ArresterError
-from arrester.controlplane.domain.plural import plural
+from arrester.domain.errors import ArresterError
+from arrester.domain.plural import plural
 
 _log = logging.getLogger("arrester.held")
 

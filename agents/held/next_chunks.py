@@ -12,7 +12,7 @@ from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.entries import Chunk, Cursor
 from arrester.agents.journal.ledger import Ledger
 from arrester.agents.worker.columns import POSITION
-from arrester.controlplane.domain.plural import plural
+from arrester.domain.plural import plural
 
 #: At most this many folders for each call of the sink: a micro-batch may have left one row in each.
 CHUNK_FOLDERS = 256

@@ -12,7 +12,7 @@ from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.entries import Chunk, Cursor
 from arrester.agents.journal.ledger import Ledger
 from arrester.agents.worker.columns import POSITION
-from arrester.controlplane.domain.errors import ArresterError
+from arrester.domain.errors import ArresterError
 
 
 class PositionNotHeld(ArresterError):

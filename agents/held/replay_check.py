@@ -16,8 +16,8 @@ from arrester.agents.failures.record_hash import RecordHash
 from arrester.agents.journal.entries import RecordsChecksum
 from arrester.agents.journal.ledger import SavedRows
 from arrester.agents.worker.columns import DECIDED, ORDINAL, OUTCOME, POSITION, TASK
-from arrester.controlplane.domain.errors import ArresterError
-from arrester.controlplane.domain.plural import plural
+from arrester.domain.errors import ArresterError
+from arrester.domain.plural import plural
 
 _log = logging.getLogger("arrester.thread")
 _HASH, _STORED_HASH = "__arrester_hash", "__arrester_stored_hash"

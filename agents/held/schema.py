@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from arrester.agents.journal.storage import FileExists, Storage
 from arrester.agents.spark.jvm.catalyst import can_upcast
 from arrester.agents.worker.columns import ROW
-from arrester.controlplane.domain.errors import ArresterError
+from arrester.domain.errors import ArresterError
 
 #: Kept permanently: some kilobytes for each source schema.
 _FOLDER = "arrester/rows"

@@ -50,7 +50,7 @@ from arrester.agents.worker.columns import (
     SOURCE,
     TASK,
 )
-from arrester.controlplane.domain.plural import plural
+from arrester.domain.plural import plural
 
 _HOLD = "__arrester_hold"
 _STOPS = "__arrester_stops"

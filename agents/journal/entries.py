@@ -7,8 +7,8 @@ from uuid import UUID
 
 import msgspec
 
-from arrester.controlplane.domain.events import Body, Event, Failure
-from arrester.controlplane.domain.python_versions import StrEnum
+from arrester.domain.events import Body, Event, Failure
+from arrester.domain.python_versions import StrEnum
 
 #: Where there is no micro-batch yet; Spark's first has the number 0.
 NO_BATCH = -1

@@ -23,7 +23,7 @@ from arrester.agents.journal.storage import (
     last_committed,
     last_planned,
 )
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     Event,
     EventData,
     PipelineDescribed,
@@ -35,7 +35,7 @@ from arrester.controlplane.domain.events import (
     TaskResumed,
     ThreadStarted,
 )
-from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.domain.state.states import TaskStatus
 
 #: Other runs may claim at the same moment. Each attempt reads what the winner wrote.
 _ATTEMPTS = 20

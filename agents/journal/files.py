@@ -10,7 +10,7 @@ import msgspec
 from arrester.agents.journal.entries import Entry
 from arrester.agents.journal.ledger import Ledger
 from arrester.agents.journal.storage import CheckpointUnusable, FileExists, Storage
-from arrester.controlplane.domain.errors import ArresterError
+from arrester.domain.errors import ArresterError
 
 FOLDER = "arrester/journal"
 _SNAPSHOT = "snapshot-"

@@ -22,8 +22,8 @@ from arrester.agents.journal.files import (
 from arrester.agents.journal.ledger import Ledger, SavedRows
 from arrester.agents.journal.storage import FileExists, Storage
 from arrester.agents.journal.task_ledger import TASK_EVENTS
-from arrester.controlplane.domain.errors import ArresterError
-from arrester.controlplane.domain.events import (
+from arrester.domain.errors import ArresterError
+from arrester.domain.events import (
     FAILED,
     DeadLettersFailed,
     Event,
@@ -31,9 +31,9 @@ from arrester.controlplane.domain.events import (
     RecordsRedriven,
     RetriesCounted,
 )
-from arrester.controlplane.domain.identity.uuids import commit_id
-from arrester.controlplane.domain.wire import dead_letter_columns, limits
-from arrester.controlplane.domain.wire.codec import BATCH_MAX_EVENTS
+from arrester.domain.identity.uuids import commit_id
+from arrester.domain.wire import dead_letter_columns, limits
+from arrester.domain.wire.codec import BATCH_MAX_EVENTS
 
 _log = logging.getLogger("arrester.journal")
 

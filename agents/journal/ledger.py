@@ -20,7 +20,7 @@ from arrester.agents.journal.entries import (
     UnstoredDeadLetters,
 )
 from arrester.agents.journal.task_ledger import TASK_EVENTS, TaskLedger
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     CommandApplied,
     CommandRefused,
     Event,
@@ -29,9 +29,9 @@ from arrester.controlplane.domain.events import (
     PolicyChanged,
     StageCommanded,
 )
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state.evolve import pause_after
-from arrester.controlplane.domain.state.states import (
+from arrester.domain.identity.names import TaskId
+from arrester.domain.state.evolve import pause_after
+from arrester.domain.state.states import (
     PipelinePause,
     TaskState,
     TaskStatus,

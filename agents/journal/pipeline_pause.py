@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from arrester.controlplane.domain.events import PipelinePaused, PipelineResumed
-from arrester.controlplane.domain.state.states import PipelinePause
+from arrester.domain.events import PipelinePaused, PipelineResumed
+from arrester.domain.state.states import PipelinePause
 
 
 def is_over(pause: PipelinePause, now: datetime) -> bool:

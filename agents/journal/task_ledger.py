@@ -17,7 +17,7 @@ from arrester.agents.journal.entries import (
     MendedRecord,
     StoppingRecord,
 )
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     Body,
     Event,
     RecordFailed,
@@ -27,8 +27,8 @@ from arrester.controlplane.domain.events import (
     TaskPaused,
     TaskRestarted,
 )
-from arrester.controlplane.domain.state.evolve import At, evolve_task
-from arrester.controlplane.domain.state.states import TaskState, TaskStatus
+from arrester.domain.state.evolve import At, evolve_task
+from arrester.domain.state.states import TaskState, TaskStatus
 
 TASK_EVENTS = get_args(TaskEvent)
 

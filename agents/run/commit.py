@@ -33,7 +33,7 @@ from arrester.agents.journal.entries import (
     SkippedRecords,
 )
 from arrester.agents.journal.journal import Journal
-from arrester.controlplane.domain.events import Event, EventData, RecordsDeadLettered, RecordsHeld
+from arrester.domain.events import Event, EventData, RecordsDeadLettered, RecordsHeld
 
 #: Up to this many skipped records are listed in the entry; more are saved in a folder.
 IN_ENTRY: Final = 5_000

@@ -41,12 +41,12 @@ from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
 from arrester.agents.spark.jvm.hadoop_storage import storage
 from arrester.agents.spark.kafka_checks import check_sources
 from arrester.agents.spark.ship_worker_code import ship
-from arrester.controlplane.domain.events import Run
-from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.plural import plural
-from arrester.controlplane.domain.python_versions import UTC
-from arrester.controlplane.domain.state import drift
-from arrester.controlplane.domain.state.states import PipelinePause, TaskState
+from arrester.domain.events import Run
+from arrester.domain.identity.uuids import uuid7
+from arrester.domain.plural import plural
+from arrester.domain.python_versions import UTC
+from arrester.domain.state import drift
+from arrester.domain.state.states import PipelinePause, TaskState
 
 _log = logging.getLogger("arrester.thread")
 

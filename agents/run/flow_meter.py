@@ -14,14 +14,14 @@ from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import Storage, last_committed
 from arrester.agents.spark.query_progress import Progress
 from arrester.agents.transport.flow_store import FlowStore, Measured, Pending, Waits, minute_of
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     FailuresCounted,
     FlowMeasured,
     RecordFailed,
     Response,
     Run,
 )
-from arrester.controlplane.domain.state.durations import Phase, key_of
+from arrester.domain.state.durations import Phase, key_of
 
 _log = logging.getLogger("arrester.thread")
 

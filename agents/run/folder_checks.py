@@ -12,7 +12,7 @@ from arrester.agents.dead_letters.destinations import (
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.journal.storage import CheckpointUnusable
 from arrester.agents.spark.folders import folder_read_at, is_inside
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 
 def check_folders(pipeline: Pipeline, checkpoint: str, dead_letters: Destination | None) -> None:

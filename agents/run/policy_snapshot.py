@@ -14,8 +14,8 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.error_policy.settings import DeadLetterSettings
 from arrester.agents.handlers import Handler
 from arrester.agents.worker.columns import SOURCE
-from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.events import PipelineDescribed, StageDescribed
+from arrester.domain.error_policy.policy import Answer
+from arrester.domain.events import PipelineDescribed, StageDescribed
 
 #: Longer texts are shortened.
 _CHARACTERS = 500

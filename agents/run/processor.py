@@ -33,8 +33,8 @@ from arrester.agents.spark.job_description import JobDescription
 from arrester.agents.spark.rows_read import RowsUnread
 from arrester.agents.spark.source_reads import Reads, UncountedReads
 from arrester.agents.worker.columns import ENTRY, ROW
-from arrester.controlplane.domain.error_policy.policy import Policy
-from arrester.controlplane.domain.state.durations import Phase
+from arrester.domain.error_policy.policy import Policy
+from arrester.domain.state.durations import Phase
 
 #: Clean micro-batches on the slow path after a failure. Failures cluster, and a micro-batch that is
 #: done twice costs more than the slow path.

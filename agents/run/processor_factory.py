@@ -42,8 +42,8 @@ from arrester.agents.sink.stage import SinkStage
 from arrester.agents.spark.job_attempts import JobTag
 from arrester.agents.spark.job_description import JobDescription
 from arrester.agents.spark.kafka_source import may_lose_records
-from arrester.controlplane.domain.error_policy.policy import Policy, StageKind
-from arrester.controlplane.domain.python_versions import UTC
+from arrester.domain.error_policy.policy import Policy, StageKind
+from arrester.domain.python_versions import UTC
 
 _clock = partial(datetime.now, UTC)
 

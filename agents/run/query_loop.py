@@ -19,7 +19,7 @@ from arrester.agents.run.source_retries import SourceRetries
 from arrester.agents.run.termination import death_of
 from arrester.agents.spark.jvm.active_session import activate
 from arrester.agents.stop_signal import BatchEnded, BatchStopped, StopSignal
-from arrester.controlplane.domain.python_versions import UTC
+from arrester.domain.python_versions import UTC
 
 _log = logging.getLogger("arrester.thread")
 

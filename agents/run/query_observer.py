@@ -17,7 +17,7 @@ from arrester.agents.failures.fingerprints import failure_at
 from arrester.agents.spark.jvm.problems import problem_of_query
 from arrester.agents.spark.query_progress import Progress, progress_of
 from arrester.agents.transport.flow_store import FlowStore, Measured, minute_of
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     Body,
     EventData,
     FlowMeasured,
@@ -25,8 +25,8 @@ from arrester.controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from arrester.controlplane.domain.identity.names import NAME
-from arrester.controlplane.domain.state.durations import Phase, key_of
+from arrester.domain.identity.names import NAME
+from arrester.domain.state.durations import Phase, key_of
 
 _log = logging.getLogger("arrester.agent")
 

@@ -10,7 +10,7 @@ from typing import Final
 from arrester.agents.run.flow_meter import FlowMeter
 from arrester.agents.run.query import Query
 from arrester.agents.spark.query_progress import Backlog, Progress
-from arrester.controlplane.domain.wire.codec import RunFlow
+from arrester.domain.wire.codec import RunFlow
 
 _log = logging.getLogger("arrester.thread")
 

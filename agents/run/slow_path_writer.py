@@ -26,7 +26,7 @@ from arrester.agents.sink.stage import SinkStage
 from arrester.agents.spark.job_attempts import JobTag
 from arrester.agents.spark.job_description import JobDescription
 from arrester.agents.spark.local_checkpoint import releasing_on_error
-from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.domain.error_policy.policy import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,12 @@ from arrester.agents.decisions.rules import SelfHealing
 from arrester.agents.error_policy.respond import FailedAttempt, TaskRun, respond
 from arrester.agents.failure_log import log_failure
 from arrester.agents.spark.jvm.causes import cause_of
-from arrester.controlplane.domain.error_policy.classify import Kind
-from arrester.controlplane.domain.error_policy.log_levels import LogMessage
-from arrester.controlplane.domain.error_policy.policy import Policy, StageKind
-from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
-from arrester.controlplane.domain.errors import ArresterError
-from arrester.controlplane.domain.state.uncaught_policy import ReplacementPolicy, backoff_ms
+from arrester.domain.error_policy.classify import Kind
+from arrester.domain.error_policy.log_levels import LogMessage
+from arrester.domain.error_policy.policy import Policy, StageKind
+from arrester.domain.error_policy.retry import Attempts, RetryAfter
+from arrester.domain.errors import ArresterError
+from arrester.domain.state.uncaught_policy import ReplacementPolicy, backoff_ms
 
 
 class SourceRetries:

@@ -15,7 +15,7 @@ from arrester.agents.journal.ledger import Ledger
 from arrester.agents.runtime.thread_protocol import ThreadDeath
 from arrester.agents.spark.errors import Problem, StepFailed
 from arrester.agents.spark.jvm.problems import problem_of_end
-from arrester.controlplane.domain.events import Event, Response, TaskDied
+from arrester.domain.events import Event, Response, TaskDied
 
 #: For a task whose executors were all lost Spark raises this text only.
 _EXECUTORS_LOST = "ExecutorLostFailure"

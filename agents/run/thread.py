@@ -29,15 +29,15 @@ from arrester.agents.runtime.uncaught_handler import UNCAUGHT_DEFAULT
 from arrester.agents.spark.job_description import HELD_RECORDS
 from arrester.agents.spark.jvm.versions import require_supported
 from arrester.agents.stop_signal import StopRequested, StopSignal
-from arrester.controlplane.domain.error_policy.policy import StageKind
-from arrester.controlplane.domain.state.states import (
+from arrester.domain.error_policy.policy import StageKind
+from arrester.domain.state.states import (
     PipelinePause,
     TaskState,
     TaskStatus,
     ThreadStatus,
 )
-from arrester.controlplane.domain.state.transitions import Transition, thread_transition
-from arrester.controlplane.domain.wire.codec import InProgress, RunFlow
+from arrester.domain.state.transitions import Transition, thread_transition
+from arrester.domain.wire.codec import InProgress, RunFlow
 
 _log = logging.getLogger("arrester.thread")
 

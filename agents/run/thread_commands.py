@@ -19,8 +19,8 @@ from arrester.agents.run.run_lock import RunLock, refuse_inside
 from arrester.agents.runtime.redrive_result import Redriven
 from arrester.agents.runtime.thread_protocol import RedriveCommand, ThreadCommand
 from arrester.agents.stop_signal import StopSignal
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import CommandApplied
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import CommandApplied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

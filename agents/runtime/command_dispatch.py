@@ -23,8 +23,8 @@ from arrester.agents.runtime.thread_protocol import (
     Thread,
     ThreadCommand,
 )
-from arrester.controlplane.domain.commands.kinds import KINDS, AppliedBy, Subject
-from arrester.controlplane.domain.events import (
+from arrester.domain.commands.kinds import KINDS, AppliedBy, Subject
+from arrester.domain.events import (
     CommandApplied,
     CommandDelivered,
     CommandEvent,
@@ -32,7 +32,7 @@ from arrester.controlplane.domain.events import (
     CommandKind,
     CommandRefused,
 )
-from arrester.controlplane.domain.python_versions import UTC
+from arrester.domain.python_versions import UTC
 
 log = logging.getLogger("arrester.commands")
 

@@ -20,14 +20,14 @@ from arrester.agents.runtime.thread_protocol import (
 )
 from arrester.agents.runtime.thread_registry import ThreadSlot
 from arrester.agents.runtime.uncaught_handler import UncaughtHandler
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     ApplicationShutdownRequested,
     Failure,
     Run,
     ThreadReplaced,
 )
-from arrester.controlplane.domain.python_versions import UTC
-from arrester.controlplane.domain.state.uncaught_policy import (
+from arrester.domain.python_versions import UTC
+from arrester.domain.state.uncaught_policy import (
     TO_ERROR,
     uncaught,
 )

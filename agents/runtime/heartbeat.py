@@ -9,10 +9,10 @@ import msgspec
 
 from arrester.agents.runtime.thread_protocol import Thread, run_of
 from arrester.agents.transport.spool import Spool
-from arrester.controlplane.domain.python_versions import UTC
-from arrester.controlplane.domain.state import drift
-from arrester.controlplane.domain.state.states import InstanceStatus
-from arrester.controlplane.domain.wire import codec
+from arrester.domain.python_versions import UTC
+from arrester.domain.state import drift
+from arrester.domain.state.states import InstanceStatus
+from arrester.domain.wire import codec
 
 
 def in_progress(running: Sequence[Thread]) -> tuple[codec.InProgress, ...]:

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import get_args
 from uuid import UUID
 
-from arrester.controlplane.domain.errors import ArresterError
-from arrester.controlplane.domain.events import (
+from arrester.domain.errors import ArresterError
+from arrester.domain.events import (
     Body,
     Event,
     EventData,
@@ -20,11 +20,11 @@ from arrester.controlplane.domain.events import (
     InstanceStopping,
     Run,
 )
-from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.python_versions import UTC, StrEnum
-from arrester.controlplane.domain.state.evolve import At, evolve_instance
-from arrester.controlplane.domain.state.states import InstanceState, InstanceStatus
-from arrester.controlplane.domain.state.transitions import Transition, instance_transition
+from arrester.domain.identity.uuids import uuid7
+from arrester.domain.python_versions import UTC, StrEnum
+from arrester.domain.state.evolve import At, evolve_instance
+from arrester.domain.state.states import InstanceState, InstanceStatus
+from arrester.domain.state.transitions import Transition, instance_transition
 
 _log = logging.getLogger("arrester.agent")
 

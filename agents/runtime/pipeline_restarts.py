@@ -11,7 +11,7 @@ from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.runtime.dead_threads import DeadThreads
 from arrester.agents.runtime.thread_protocol import Thread, run_of
 from arrester.agents.runtime.thread_registry import ThreadRegistry, ThreadSlot
-from arrester.controlplane.domain.state.states import ThreadStatus
+from arrester.domain.state.states import ThreadStatus
 
 _log = logging.getLogger("arrester.agent")
 

@@ -34,17 +34,17 @@ from arrester.agents.runtime.thread_registry import ThreadRegistry, ThreadSlot
 from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.agents.transport.connection import FLUSH_SECONDS, Connection
 from arrester.agents.transport.flow_store import FlowStore
-from arrester.controlplane.domain.errors import InvalidValue, StartRefused
-from arrester.controlplane.domain.events import (
+from arrester.domain.errors import InvalidValue, StartRefused
+from arrester.domain.events import (
     Event,
     Failure,
     InstanceStarted,
     InstanceStopped,
     InstanceStopping,
 )
-from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.python_versions import UTC
-from arrester.controlplane.domain.state.states import InstanceStatus
+from arrester.domain.identity.uuids import uuid7
+from arrester.domain.python_versions import UTC
+from arrester.domain.state.states import InstanceStatus
 
 log = logging.getLogger("arrester.agent")
 

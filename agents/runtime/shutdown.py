@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from arrester.agents.runtime.thread_protocol import Thread
-from arrester.controlplane.domain.python_versions import UTC
+from arrester.domain.python_versions import UTC
 
 log = logging.getLogger("arrester.agent")
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from arrester.agents.runtime.instance import Ending, Instance
 from arrester.agents.runtime.thread_registry import ThreadRegistry
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     Body,
     CommandApplied,
     CommandIssued,

@@ -10,10 +10,10 @@ from uuid import UUID
 
 from arrester.agents.runtime.table import Cell, Table, cell_text
 from arrester.agents.runtime.thread_protocol import Thread
-from arrester.controlplane.domain.events import Failure
-from arrester.controlplane.domain.python_versions import UTC
-from arrester.controlplane.domain.state.live_runs import RunStatus
-from arrester.controlplane.domain.state.states import (
+from arrester.domain.events import Failure
+from arrester.domain.python_versions import UTC
+from arrester.domain.state.live_runs import RunStatus
+from arrester.domain.state.states import (
     Counters,
     InstanceStatus,
     PipelinePause,
@@ -21,7 +21,7 @@ from arrester.controlplane.domain.state.states import (
     TaskStatus,
     ThreadStatus,
 )
-from arrester.controlplane.domain.wire.codec import InProgress
+from arrester.domain.wire.codec import InProgress
 
 #: The tasks that a table shows.
 _ROWS = 20

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from arrester.controlplane.domain.python_versions import UTC
+from arrester.domain.python_versions import UTC
 
 Cell = str | int | float | datetime | None
 

@@ -10,9 +10,9 @@ from uuid import UUID
 
 from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.runtime.redrive_result import Redriven
-from arrester.controlplane.domain.commands.kinds import TaskAct
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.domain.commands.kinds import TaskAct
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
     Body,
     ChosenDeadLetters,
     Event,
@@ -22,8 +22,8 @@ from arrester.controlplane.domain.events import (
     StageAnswer,
     ThreadDied,
 )
-from arrester.controlplane.domain.state.states import PipelinePause, TaskState, ThreadStatus
-from arrester.controlplane.domain.wire.codec import InProgress, RunFlow
+from arrester.domain.state.states import PipelinePause, TaskState, ThreadStatus
+from arrester.domain.wire.codec import InProgress, RunFlow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

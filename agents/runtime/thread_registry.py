@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from arrester.agents.runtime.thread_protocol import Outbox, Thread, ThreadDeath
-from arrester.controlplane.domain.state.states import ThreadStatus
-from arrester.controlplane.domain.state.uncaught_policy import Replacements
+from arrester.domain.state.states import ThreadStatus
+from arrester.domain.state.uncaught_policy import Replacements
 
 T = TypeVar("T", bound=Thread)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from arrester.agents.arguments import check_function
 from arrester.agents.config import dotted_path, load_object
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.state.uncaught_policy import UncaughtAnswer
+from arrester.domain.errors import InvalidValue
+from arrester.domain.state.uncaught_policy import UncaughtAnswer
 
 _log = logging.getLogger("arrester.agent")
 

@@ -10,7 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from arrester.agents.spark.errors import Problem
-from arrester.controlplane.domain.error_policy.exception_identity import describe
+from arrester.domain.error_policy.exception_identity import describe
 
 
 class InvalidFrame(ValueError):

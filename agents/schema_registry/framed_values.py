@@ -13,7 +13,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from arrester.agents.schema_registry.errors import InvalidFrame, LogicalTypeMismatch, raised
 from arrester.agents.spark.avro_logical_types import resolution
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 #: Returns the texts of schemas by id, the newest last; raises SchemaRegistryUnavailable.
 LookUp = Callable[[], Mapping[int, str]]

@@ -20,7 +20,7 @@ from arrester.agents.schema_registry.framed_values import (
     FramedProtobuf,
     checked_message,
 )
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 #: A registry that hangs delays a micro-batch by so much at most.
 _TIMEOUT_SECONDS: Final = 5

@@ -44,12 +44,12 @@ from arrester.agents.spark.jvm.problems import problem_of
 from arrester.agents.spark.local_checkpoint import ID, numbered
 from arrester.agents.spark.rows_read import RowsUnread
 from arrester.agents.worker.columns import FILTERED, OUTCOME
-from arrester.controlplane.domain.error_policy.classify import of_row
-from arrester.controlplane.domain.error_policy.exception_identity import Cause
-from arrester.controlplane.domain.error_policy.log_levels import LogMessage
-from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
-from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
-from arrester.controlplane.domain.events import Response
+from arrester.domain.error_policy.classify import of_row
+from arrester.domain.error_policy.exception_identity import Cause
+from arrester.domain.error_policy.log_levels import LogMessage
+from arrester.domain.error_policy.policy import Answer, StageKind
+from arrester.domain.error_policy.retry import Attempts, RetryAfter
+from arrester.domain.events import Response
 
 #: Messages that are logged when the failed records are decided.
 _LOGGED_WITH_RECORDS = (LogMessage.TASK_PAUSED, LogMessage.TASK_KILLED, LogMessage.OUTPUT_SKIPPED)

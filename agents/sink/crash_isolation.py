@@ -45,7 +45,7 @@ from arrester.agents.worker.columns import (
     STOPPED,
     TASK,
 )
-from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.domain.error_policy.policy import Policy
 
 RESULT_SCHEMA: Final = (
     f"{TASK} string, {ENTRY} int, {POSITION} bigint, {ERROR} {ERROR_TYPE.simpleString()}, "

@@ -50,10 +50,10 @@ from arrester.agents.worker.columns import (
     POSITION,
     TASK,
 )
-from arrester.controlplane.domain.error_policy.classify import Kind, of_row
-from arrester.controlplane.domain.error_policy.exception_identity import Cause
-from arrester.controlplane.domain.error_policy.policy import Policy
-from arrester.controlplane.domain.errors import ArresterError
+from arrester.domain.error_policy.classify import Kind, of_row
+from arrester.domain.error_policy.exception_identity import Cause
+from arrester.domain.error_policy.policy import Policy
+from arrester.domain.errors import ArresterError
 
 _log = logging.getLogger("arrester.thread")
 

@@ -47,11 +47,11 @@ from arrester.agents.worker.columns import (
     STOPPED,
     TASK,
 )
-from arrester.controlplane.domain.error_policy.classify import Kind
-from arrester.controlplane.domain.error_policy.log_levels import LogMessage
-from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.error_policy.retry import Attempts, next_attempt
-from arrester.controlplane.domain.error_policy.tolerance import Tally, count
+from arrester.domain.error_policy.classify import Kind
+from arrester.domain.error_policy.log_levels import LogMessage
+from arrester.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.retry import Attempts, next_attempt
+from arrester.domain.error_policy.tolerance import Tally, count
 
 _log = logging.getLogger("arrester.thread")
 #: More records than any micro-batch has.

@@ -23,7 +23,7 @@ from arrester.agents.worker.columns import (
     RETRIES,
     TASK,
 )
-from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.domain.error_policy.policy import Policy
 
 #: The row of a record, and the record.
 PLACE: Final = (ID, TASK, ENTRY, POSITION)

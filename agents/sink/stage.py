@@ -40,8 +40,8 @@ from arrester.agents.worker.columns import (
     SOURCE,
     TASK,
 )
-from arrester.controlplane.domain.error_policy.classify import Kind
-from arrester.controlplane.domain.error_policy.policy import OutagePolicy, Policy
+from arrester.domain.error_policy.classify import Kind
+from arrester.domain.error_policy.policy import OutagePolicy, Policy
 
 #: The names under which columns of a sink's results are joined to the rows.
 _RESULT_NAMES: Final = {name: f"{name}_result" for name in (TASK, ENTRY, POSITION, ERROR, RETRIES)}

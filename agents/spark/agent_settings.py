@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from arrester.agents.config import ExternalSetting, SettingSource
 from arrester.agents.spark.jvm.java_text import java_properties
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 #: How the keys of Spark's configuration begin that are settings of the agent.
 _PREFIX: Final = "spark.arrester."

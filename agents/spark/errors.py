@@ -10,10 +10,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from arrester.agents.worker.columns import ERROR_TYPE
-from arrester.controlplane.domain.error_policy.classify import Kind
-from arrester.controlplane.domain.error_policy.exception_identity import Cause
-from arrester.controlplane.domain.error_policy.policy import Policy
-from arrester.controlplane.domain.errors import ArresterError
+from arrester.domain.error_policy.classify import Kind
+from arrester.domain.error_policy.exception_identity import Cause
+from arrester.domain.error_policy.policy import Policy
+from arrester.domain.errors import ArresterError
 
 #: The reported class when a Python worker crashed without a message.
 WORKER_CRASHED: Final = "WorkerCrashed"

@@ -20,7 +20,7 @@ from arrester.agents.spark.jvm.catalyst import analysed_plan, has_classic, has_p
 from arrester.agents.spark.jvm.job_status import FailedJob, failed_job, running_stages
 from arrester.agents.spark.jvm.log_filter import LogFilter, abort_mark
 from arrester.agents.spark.jvm.row_counter import RowCounter
-from arrester.controlplane.domain.errors import ArresterError
+from arrester.domain.errors import ArresterError
 
 #: The name of the accumulator of returned rows in Spark's task status.
 _ROW_COUNTER = "arrester.returned_rows"

@@ -12,9 +12,9 @@ from typing import Final
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from arrester.controlplane.domain.python_versions import UTC
-from arrester.controlplane.domain.state.durations import Phase
-from arrester.controlplane.domain.wire.codec import InProgress
+from arrester.domain.python_versions import UTC
+from arrester.domain.state.durations import Phase
+from arrester.domain.wire.codec import InProgress
 
 _DESCRIPTION: Final = "spark.job.description"
 _GROUP: Final = "spark.jobGroup.id"

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from arrester.agents.spark.jvm.kafka_admin import TopicFault, topic_fault
 from arrester.agents.spark.kafka_source import BOOTSTRAP, checkable_sources
-from arrester.controlplane.domain.errors import ArresterError
+from arrester.domain.errors import ArresterError
 
 
 class KafkaUnusable(ArresterError):

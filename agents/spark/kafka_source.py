@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from arrester.agents.spark.jvm.java_text import matches_regex
 from arrester.agents.spark.jvm.source_plan import columns_of, leaves_of, options_of, streams_kafka
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 #: The name of the data source.
 FORMAT = "kafka"

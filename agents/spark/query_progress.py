@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from arrester.controlplane.domain.events import BacklogUnit
-from arrester.controlplane.domain.python_versions import UTC
+from arrester.domain.events import BacklogUnit
+from arrester.domain.python_versions import UTC
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: What the metrics of a source may have.

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from arrester.agents.spark.jvm.job_status import read_to_the_end
 from arrester.agents.spark.jvm.row_counter import RowCounter
 from arrester.agents.spark.jvm.stored_rows import row_count
-from arrester.controlplane.domain.errors import ArresterError
+from arrester.domain.errors import ArresterError
 
 
 class RowsUnread(ArresterError):

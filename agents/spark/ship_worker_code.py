@@ -18,9 +18,9 @@ from typing import Any
 from pyspark import SparkContext, cloudpickle
 
 from arrester.agents import worker
-from arrester.controlplane.domain.error_policy import exception_identity, retry
-from arrester.controlplane.domain.error_policy.policy import Policy
-from arrester.controlplane.domain.wire import dead_letter_messages
+from arrester.domain.error_policy import exception_identity, retry
+from arrester.domain.error_policy.policy import Policy
+from arrester.domain.wire import dead_letter_messages
 
 #: The package's name on executors. They may have another package `agents`, which stays visible.
 SHIPPED = "_arrester_worker"

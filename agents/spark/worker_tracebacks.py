@@ -13,7 +13,7 @@ from typing import Final
 
 from arrester.agents.spark.errors import WORKER_CRASHED, Problem
 from arrester.agents.worker.progress import PROGRESS
-from arrester.controlplane.domain.error_policy.exception_identity import CONFLUENT, Cause
+from arrester.domain.error_policy.exception_identity import CONFLUENT, Cause
 
 MESSAGE_CHARACTERS: Final = 4_000
 STACK_CHARACTERS: Final = 16_000

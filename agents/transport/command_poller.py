@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from arrester.agents.transport.redis_client import BLOCK_SECONDS, RedisClient
-from arrester.controlplane.domain.commands.kinds import KINDS
-from arrester.controlplane.domain.errors import RedisUnavailable
-from arrester.controlplane.domain.events import CommandIssued
-from arrester.controlplane.domain.python_versions import UTC
-from arrester.controlplane.domain.wire import command_codec
+from arrester.domain.commands.kinds import KINDS
+from arrester.domain.errors import RedisUnavailable
+from arrester.domain.events import CommandIssued
+from arrester.domain.python_versions import UTC
+from arrester.domain.wire import command_codec
 
 log = logging.getLogger("arrester.poller")
 

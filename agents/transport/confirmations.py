@@ -9,7 +9,7 @@ from uuid import UUID
 
 from arrester.agents.transport.redis_client import SIGNED_AT_ONCE, RedisClient
 from arrester.agents.transport.server_keys import ServerKeys
-from arrester.controlplane.domain.wire.signed_messages import SERVER_KEY
+from arrester.domain.wire.signed_messages import SERVER_KEY
 
 log = logging.getLogger("arrester.signatures")
 

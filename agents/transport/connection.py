@@ -14,10 +14,10 @@ from arrester.agents.transport.redis_client import RedisClient
 from arrester.agents.transport.sender import Sender
 from arrester.agents.transport.server_keys import ServerKeys
 from arrester.agents.transport.spool_ownership import open_spool
-from arrester.controlplane.domain.errors import RedisUnavailable
-from arrester.controlplane.domain.events import CommandIssued
-from arrester.controlplane.domain.python_versions import UTC
-from arrester.controlplane.domain.wire.signed_messages import SERVER_KEY
+from arrester.domain.errors import RedisUnavailable
+from arrester.domain.events import CommandIssued
+from arrester.domain.python_versions import UTC
+from arrester.domain.wire.signed_messages import SERVER_KEY
 
 log = logging.getLogger("arrester.agent")
 

@@ -14,12 +14,12 @@ from uuid import UUID
 
 from arrester.agents.transport.server_keys import ServerKeys
 from arrester.agents.transport.spool import SpooledBatch
-from arrester.controlplane.domain.errors import RedisUnavailable
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.python_versions import UTC, StrEnum
-from arrester.controlplane.domain.state.states import ApplicationStatus
-from arrester.controlplane.domain.wire import append_script
-from arrester.controlplane.domain.wire.signed_messages import PLAIN, SIGNED
+from arrester.domain.errors import RedisUnavailable
+from arrester.domain.identity import redis_keys
+from arrester.domain.python_versions import UTC, StrEnum
+from arrester.domain.state.states import ApplicationStatus
+from arrester.domain.wire import append_script
+from arrester.domain.wire.signed_messages import PLAIN, SIGNED
 
 # Imported on first use: an agent without REDIS_URL runs without the package.
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from arrester.agents.transport.redis_client import (
     RedisRefused,
 )
 from arrester.agents.transport.spool import Spool
-from arrester.controlplane.domain.errors import RedisUnavailable
-from arrester.controlplane.domain.identity.redis_keys import HEARTBEAT_SECONDS
-from arrester.controlplane.domain.plural import plural
-from arrester.controlplane.domain.python_versions import UTC
+from arrester.domain.errors import RedisUnavailable
+from arrester.domain.identity.redis_keys import HEARTBEAT_SECONDS
+from arrester.domain.plural import plural
+from arrester.domain.python_versions import UTC
 
 log = logging.getLogger("arrester.sender")
 

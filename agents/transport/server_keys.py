@@ -10,9 +10,9 @@ from uuid import UUID
 
 import msgspec
 
-from arrester.controlplane.domain.state.states import ApplicationStatus
-from arrester.controlplane.domain.wire import signed_messages
-from arrester.controlplane.domain.wire.signed_messages import SignedState
+from arrester.domain.state.states import ApplicationStatus
+from arrester.domain.wire import signed_messages
+from arrester.domain.wire.signed_messages import SignedState
 
 # Imported on first use: an agent without a pinned key runs without the package.
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from uuid import UUID
 
 from arrester.agents.transport.flow_store import FlowStore
 from arrester.agents.transport.spool_file import check_format, connect
-from arrester.controlplane.domain.events import Event, RecordFailed
-from arrester.controlplane.domain.identity.uuids import milliseconds, uuid7
-from arrester.controlplane.domain.python_versions import UTC
-from arrester.controlplane.domain.wire import codec, limits
-from arrester.controlplane.domain.wire.counted_only import counted_only
+from arrester.domain.events import Event, RecordFailed
+from arrester.domain.identity.uuids import milliseconds, uuid7
+from arrester.domain.python_versions import UTC
+from arrester.domain.wire import codec, limits
+from arrester.domain.wire.counted_only import counted_only
 
 log = logging.getLogger("arrester.spool")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from uuid import UUID
 
 from arrester.agents.transport.spool import MEMORY, UNWRITTEN_BYTES, Spool
-from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.domain.identity.uuids import uuid7
 
 log = logging.getLogger("arrester.spool")
 

@@ -11,9 +11,9 @@ from django.core.validators import validate_unicode_slug
 from django.db import IntegrityError, transaction
 
 from arrester.controlplane import audit_chain
-from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.models import RestToken
 from arrester.controlplane.roles import Role
+from arrester.domain.errors import InvalidValue, NotFound
 
 #: In the audit: no role on all applications.
 NO_ROLE = "none"

@@ -18,12 +18,12 @@ from django.db import transaction
 from msgspec import Meta
 
 from arrester.controlplane import access, audit_chain, redis_client, redis_urls, signing
-from arrester.controlplane.domain.errors import InvalidValue, NotFound
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.models import AgentCredential
 from arrester.controlplane.outbound import agent_keys, agent_users
 from arrester.controlplane.roles import Role
+from arrester.domain.errors import InvalidValue, NotFound
+from arrester.domain.identity import redis_keys
+from arrester.domain.identity.names import check_name
 
 log = logging.getLogger(__name__)
 _ONLY_WITH_THE_LAST = "false, unless it is the last credential of the application"

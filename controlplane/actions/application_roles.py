@@ -9,10 +9,10 @@ from django.db import transaction
 
 from arrester.controlplane import access
 from arrester.controlplane.actions.accounts import AccountAct, account, record
-from arrester.controlplane.domain.errors import NotFound
-from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.models import ApplicationRole
 from arrester.controlplane.roles import Role
+from arrester.domain.errors import NotFound
+from arrester.domain.identity.names import check_name
 
 
 def grant_role(name: str, application: str, role: Role, *, actor: str) -> None:

@@ -16,17 +16,18 @@ from msgspec import Meta
 
 from arrester.controlplane import access, store
 from arrester.controlplane.actions.transaction import advance, check_text, new_id
-from arrester.controlplane.domain.commands.decide import decide
-from arrester.controlplane.domain.commands.in_progress import cancel_refusal
-from arrester.controlplane.domain.commands.refusals import pending_command
-from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.errors import (
+from arrester.controlplane.views import row_mapping
+from arrester.domain.commands.decide import decide
+from arrester.domain.commands.in_progress import cancel_refusal
+from arrester.domain.commands.refusals import pending_command
+from arrester.domain.commands.request import CommandRequest
+from arrester.domain.errors import (
     CommandForbidden,
     InvalidValue,
     NotFound,
     PendingCommand,
 )
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     ApplicationOpened,
     CommandCancelled,
     CommandIssued,
@@ -35,9 +36,9 @@ from arrester.controlplane.domain.events import (
     Run,
     TaskDismissed,
 )
-from arrester.controlplane.domain.identity import uuids
-from arrester.controlplane.domain.identity.names import TaskId, check_name
-from arrester.controlplane.domain.state.states import (
+from arrester.domain.identity import uuids
+from arrester.domain.identity.names import TaskId, check_name
+from arrester.domain.state.states import (
     ApplicationState,
     ApplicationStatus,
     CommandState,
@@ -45,8 +46,7 @@ from arrester.controlplane.domain.state.states import (
     TaskStatus,
     if_set,
 )
-from arrester.controlplane.domain.state.stream_state import StreamState
-from arrester.controlplane.views import row_mapping
+from arrester.domain.state.stream_state import StreamState
 
 #: The most tasks of one act.
 MAX_TASKS = 500

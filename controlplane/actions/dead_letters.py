@@ -13,24 +13,24 @@ from msgspec import Meta
 
 from arrester.controlplane import store
 from arrester.controlplane.actions.transaction import advance, check_text
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
-    DeadLetterIds,
-    DeadLettersDiscarded,
-    Event,
-    StoredEvent,
-)
-from arrester.controlplane.domain.identity.dead_letter_ids import dead_letter_ids
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state.stream_state import StreamState
-from arrester.controlplane.domain.wire import dead_letter_columns
-from arrester.controlplane.domain.wire.dead_letter_columns import MAX_RECORDS
 from arrester.controlplane.views import row_mapping
 from arrester.controlplane.views.dead_letter_selection import (
     DeadLetterFilter,
     OpenDeadLetter,
     open_dead_letters,
 )
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
+    DeadLetterIds,
+    DeadLettersDiscarded,
+    Event,
+    StoredEvent,
+)
+from arrester.domain.identity.dead_letter_ids import dead_letter_ids
+from arrester.domain.identity.names import TaskId
+from arrester.domain.state.stream_state import StreamState
+from arrester.domain.wire import dead_letter_columns
+from arrester.domain.wire.dead_letter_columns import MAX_RECORDS
 
 #: The most dead letters of one act.
 MAX_DISCARDED = 100_000

@@ -12,11 +12,6 @@ from msgspec.structs import replace
 
 from arrester.controlplane import access
 from arrester.controlplane.actions.commands import MAX_TASKS
-from arrester.controlplane.domain.commands.decide import decide
-from arrester.controlplane.domain.commands.kinds import skips_records
-from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.events import CommandIssued, CommandRefused
-from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.views import (
     live_checkpoints,
     projections,
@@ -25,6 +20,11 @@ from arrester.controlplane.views import (
     skipped_records,
 )
 from arrester.controlplane.views.skipped_records import SkippedRecords
+from arrester.domain.commands.decide import decide
+from arrester.domain.commands.kinds import skips_records
+from arrester.domain.commands.request import CommandRequest
+from arrester.domain.events import CommandIssued, CommandRefused
+from arrester.domain.identity.names import TaskId
 
 
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,16 +15,16 @@ from msgspec.structs import replace
 
 from arrester.controlplane import access
 from arrester.controlplane.actions.transaction import advance, check_text, new_id
-from arrester.controlplane.domain.commands.request import TEXT_MAX
-from arrester.controlplane.domain.errors import GroupActForbidden, InvalidValue, NotFound
-from arrester.controlplane.domain.events import Event, NoteAdded
-from arrester.controlplane.domain.identity import uuids
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state import error_groups
-from arrester.controlplane.domain.state.error_groups import GroupRequest
-from arrester.controlplane.domain.state.states import GroupState
-from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.views import row_mapping
+from arrester.domain.commands.request import TEXT_MAX
+from arrester.domain.errors import GroupActForbidden, InvalidValue, NotFound
+from arrester.domain.events import Event, NoteAdded
+from arrester.domain.identity import uuids
+from arrester.domain.identity.names import TaskId
+from arrester.domain.state import error_groups
+from arrester.domain.state.error_groups import GroupRequest
+from arrester.domain.state.states import GroupState
+from arrester.domain.state.stream_state import StreamState
 
 #: The most error groups of one act.
 MAX_GROUPS = 100

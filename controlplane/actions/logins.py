@@ -9,8 +9,8 @@ from django.db import transaction
 
 from arrester.controlplane import audit_chain, login_attempts
 from arrester.controlplane.actions.accounts import NAME_MAX, AccountAct
-from arrester.controlplane.domain.errors import LockedOut, NotFound
 from arrester.controlplane.login_attempts import LoginAct
+from arrester.domain.errors import LockedOut, NotFound
 
 
 def check_not_locked(typed: str, address: str) -> None:

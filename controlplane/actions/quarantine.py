@@ -15,12 +15,12 @@ from django.db import transaction
 
 from arrester.controlplane import access, audit_chain, store
 from arrester.controlplane.actions.transaction import check_text, new_id
-from arrester.controlplane.domain.commands.request import TEXT_MAX
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import Event, QuarantineDismissed, QuarantineRequeued
 from arrester.controlplane.outbound import command_outbox
 from arrester.controlplane.store.stream_entry import ENTRY_ERRORS, DecodedEntry, reread_entry
 from arrester.controlplane.views import projections
+from arrester.domain.commands.request import TEXT_MAX
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import Event, QuarantineDismissed, QuarantineRequeued
 
 log = logging.getLogger(__name__)
 #: Entries that are requeued in one transaction.

@@ -15,18 +15,24 @@ from arrester.controlplane import access
 from arrester.controlplane.actions.commands import issue_command
 from arrester.controlplane.actions.rollouts import end, part_events
 from arrester.controlplane.actions.transaction import advance, new_id
-from arrester.controlplane.domain.commands.recipients import instance_of_run
-from arrester.controlplane.domain.commands.redrive import (
+from arrester.controlplane.views import projections, redrive_progress, row_mapping
+from arrester.controlplane.views.dead_letter_selection import (
+    DeadLetterFilter,
+    OpenDeadLetter,
+    open_dead_letters,
+)
+from arrester.domain.commands.recipients import instance_of_run
+from arrester.domain.commands.redrive import (
     MAX_REDRIVEN,
     check_redrive,
     next_redrive_step,
 )
-from arrester.controlplane.domain.commands.refusals import refusal
-from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.commands.request_checks import check
-from arrester.controlplane.domain.commands.rollout import Finish, Issue, Stop, Wait
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.domain.commands.refusals import refusal
+from arrester.domain.commands.request import CommandRequest
+from arrester.domain.commands.request_checks import check
+from arrester.domain.commands.rollout import Finish, Issue, Stop, Wait
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
     CommandApplied,
     CommandCancelled,
     CommandKind,
@@ -34,16 +40,10 @@ from arrester.controlplane.domain.events import (
     Redrive,
     RedriveSlice,
 )
-from arrester.controlplane.domain.identity import uuids
-from arrester.controlplane.domain.json_patch import JsonPatch
-from arrester.controlplane.domain.state.states import CommandState, if_set
-from arrester.controlplane.domain.state.stream_state import StreamState
-from arrester.controlplane.views import projections, redrive_progress, row_mapping
-from arrester.controlplane.views.dead_letter_selection import (
-    DeadLetterFilter,
-    OpenDeadLetter,
-    open_dead_letters,
-)
+from arrester.domain.identity import uuids
+from arrester.domain.json_patch import JsonPatch
+from arrester.domain.state.states import CommandState, if_set
+from arrester.domain.state.stream_state import StreamState
 
 
 class RedrivePlan(msgspec.Struct, frozen=True, kw_only=True):

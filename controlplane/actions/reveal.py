@@ -7,8 +7,8 @@ from django.db import transaction
 
 from arrester.controlplane import access, audit_chain, signing, store
 from arrester.controlplane.actions.transaction import check_text
-from arrester.controlplane.domain.errors import InvalidValue, NotFound
-from arrester.controlplane.domain.wire.sealed_fields import MaskedFields, NotSealedForUs
+from arrester.domain.errors import InvalidValue, NotFound
+from arrester.domain.wire.sealed_fields import MaskedFields, NotSealedForUs
 
 ACT = "RECORD_REVEALED"
 #: The names in the audit.

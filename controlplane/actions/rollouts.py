@@ -11,22 +11,22 @@ from msgspec.structs import replace
 
 from arrester.controlplane.actions.commands import issue_command
 from arrester.controlplane.actions.transaction import advance
-from arrester.controlplane.domain.commands.decide import decide
-from arrester.controlplane.domain.commands.kinds import ROLLOUTS
-from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.commands.rollout import Finish, Issue, Stop, Wait, next_step
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.views import rollout_progress, row_mapping
+from arrester.domain.commands.decide import decide
+from arrester.domain.commands.kinds import ROLLOUTS
+from arrester.domain.commands.request import CommandRequest
+from arrester.domain.commands.rollout import Finish, Issue, Stop, Wait, next_step
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
     CommandApplied,
     CommandCancelled,
     CommandIssued,
     Event,
 )
-from arrester.controlplane.domain.identity import uuids
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state.states import CommandState, if_set
-from arrester.controlplane.domain.state.stream_state import StreamState
-from arrester.controlplane.views import rollout_progress, row_mapping
+from arrester.domain.identity import uuids
+from arrester.domain.identity.names import TaskId
+from arrester.domain.state.states import CommandState, if_set
+from arrester.domain.state.stream_state import StreamState
 
 
 def start_rollout(application: str, requested: CommandRequest) -> CommandState:

@@ -17,9 +17,9 @@ from arrester.controlplane.actions.accounts import (
     set_role,
 )
 from arrester.controlplane.actions.application_roles import set_roles
-from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.models import SignOnAccount
 from arrester.controlplane.roles import Role
+from arrester.domain.errors import InvalidValue
 
 #: Who changes roles.
 ACTOR = "single sign-on"

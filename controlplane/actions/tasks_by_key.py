@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from arrester.controlplane.domain.errors import InvalidValue, NotFound
-from arrester.controlplane.domain.identity.names import KEY_MAX_BYTES, TaskId, is_long
-from arrester.controlplane.domain.state.live_runs import live
 from arrester.controlplane.views import row_mapping
+from arrester.domain.errors import InvalidValue, NotFound
+from arrester.domain.identity.names import KEY_MAX_BYTES, TaskId, is_long
+from arrester.domain.state.live_runs import live
 
 
 def task_of_key(application: str, pipeline: str, key: str) -> TaskId:

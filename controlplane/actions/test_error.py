@@ -7,12 +7,12 @@ from uuid import UUID
 
 from arrester.controlplane import access, redis_client
 from arrester.controlplane.actions.transaction import check_text, new_id
-from arrester.controlplane.domain.errors import RedisUnavailable
-from arrester.controlplane.domain.events import Body, Event, Failure, RecordFailed, Response, Run
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.identity.fingerprint import fingerprint
-from arrester.controlplane.domain.identity.names import check_name
-from arrester.controlplane.domain.wire import codec
+from arrester.domain.errors import RedisUnavailable
+from arrester.domain.events import Body, Event, Failure, RecordFailed, Response, Run
+from arrester.domain.identity import redis_keys
+from arrester.domain.identity.fingerprint import fingerprint
+from arrester.domain.identity.names import check_name
+from arrester.domain.wire import codec
 
 APPLICATION, PIPELINE, CHECKPOINT = "test", "test-error", "none"
 #: In place of an agent's spool.

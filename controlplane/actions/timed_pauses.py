@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from django.conf import settings
 
 from arrester.controlplane.actions.transaction import advance
-from arrester.controlplane.domain.commands import timed_pauses
-from arrester.controlplane.domain.events import Event
-from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.views import projections, row_mapping
+from arrester.domain.commands import timed_pauses
+from arrester.domain.events import Event
+from arrester.domain.state.stream_state import StreamState
 
 #: The index of stopped tasks has those that no failure stopped.
 _IN_TIMED_PAUSE = (

@@ -11,13 +11,13 @@ from arrester.controlplane.actions.redrives import advance_redrives
 from arrester.controlplane.actions.rollouts import advance_rollouts
 from arrester.controlplane.actions.timed_pauses import end_pauses
 from arrester.controlplane.actions.transaction import advance
-from arrester.controlplane.domain.commands import timeouts
-from arrester.controlplane.domain.events import Event
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state import error_groups
-from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.outbound import clock_check, drift_check
 from arrester.controlplane.views import projections
+from arrester.domain.commands import timeouts
+from arrester.domain.events import Event
+from arrester.domain.identity import redis_keys
+from arrester.domain.state import error_groups
+from arrester.domain.state.stream_state import StreamState
 
 log = logging.getLogger(__name__)
 #: Longer than a usual fold; the checks of an application whose stream is locked follow in the next

@@ -14,10 +14,10 @@ from django.db.models import Q
 
 from arrester.controlplane import access
 from arrester.controlplane.actions.accounts import AccountAct, account, record
-from arrester.controlplane.domain.errors import InvalidValue, NotFound
-from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.models import RestToken
 from arrester.controlplane.roles import TokenScope
+from arrester.domain.errors import InvalidValue, NotFound
+from arrester.domain.identity.names import check_name
 
 #: A token is recognised by its beginning, for example by scanners of repositories.
 PREFIX = "arrester_"

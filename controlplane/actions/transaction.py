@@ -13,14 +13,14 @@ from uuid import UUID
 from django.db import transaction
 
 from arrester.controlplane import access, audit_chain, store
-from arrester.controlplane.domain.commands.request import TEXT_MAX, is_text
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import Event, EventData
-from arrester.controlplane.domain.identity import uuids
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.outbound import command_outbox
 from arrester.controlplane.views import projections
+from arrester.domain.commands.request import TEXT_MAX, is_text
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import Event, EventData
+from arrester.domain.identity import uuids
+from arrester.domain.identity.names import TaskId
+from arrester.domain.state.stream_state import StreamState
 
 Rule = Callable[[StreamState], list[Event]]
 

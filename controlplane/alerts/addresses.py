@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 import msgspec
 from django.conf import settings
 
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 WEBHOOK = "webhook"
 ALLOWED = (

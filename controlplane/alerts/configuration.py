@@ -15,7 +15,6 @@ from arrester.controlplane import access
 from arrester.controlplane.alerts import addresses, outbox, sending
 from arrester.controlplane.alerts.audit import AlertAct, record
 from arrester.controlplane.alerts.text import MessageKind, test_message
-from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.models import (
     Alert,
     AlertChannel,
@@ -24,6 +23,7 @@ from arrester.controlplane.models import (
     AlertRule,
 )
 from arrester.controlplane.queries.conditions.causes import AlertCause, Limits
+from arrester.domain.errors import InvalidValue, NotFound
 
 NAME_MAX = 100
 #: The largest allowed value of each limit.

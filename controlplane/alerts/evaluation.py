@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 import msgspec
 from django.db import DataError, IntegrityError, transaction
 
-from arrester.controlplane.domain.commands.reactions import is_instance
-from arrester.controlplane.domain.state.states import ApplicationStatus
-from arrester.controlplane.domain.visible_text import escaped
 from arrester.controlplane.models import Alert
 from arrester.controlplane.queries import conditions
 from arrester.controlplane.queries.conditions.condition import Condition, Key
 from arrester.controlplane.views import row_mapping
+from arrester.domain.commands.reactions import is_instance
+from arrester.domain.state.states import ApplicationStatus
+from arrester.domain.visible_text import escaped
 
 log = logging.getLogger(__name__)
 #: The largest number that PostgreSQL stores.

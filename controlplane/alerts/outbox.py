@@ -19,8 +19,8 @@ from arrester.controlplane.alerts import sending
 from arrester.controlplane.alerts.audit import SERVER, AlertAct, record
 from arrester.controlplane.alerts.encryption import Undecipherable
 from arrester.controlplane.alerts.text import MessageKind, MessageText, compose
-from arrester.controlplane.domain.identity import uuids
 from arrester.controlplane.models import Alert, AlertChannel, AlertMessage, AlertRule
+from arrester.domain.identity import uuids
 
 log = logging.getLogger(__name__)
 #: Longer than the slowest attempt.

@@ -12,8 +12,12 @@ from django.db.models import Q, QuerySet
 
 from arrester.controlplane import queries
 from arrester.controlplane.alerts.text import MessageText
-from arrester.controlplane.domain.errors import NotFound
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.models import Alert, AlertChannel, AlertMessage, AlertRule
+from arrester.controlplane.queries import paging
+from arrester.controlplane.queries.conditions.causes import AlertCause
+from arrester.controlplane.queries.paging import Page
+from arrester.domain.errors import NotFound
+from arrester.domain.events import (
     StoredEvent,
     TaskDied,
     TaskDismissed,
@@ -21,12 +25,8 @@ from arrester.controlplane.domain.events import (
     TaskRestarted,
     TaskResumed,
 )
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state.states import TaskState
-from arrester.controlplane.models import Alert, AlertChannel, AlertMessage, AlertRule
-from arrester.controlplane.queries import paging
-from arrester.controlplane.queries.conditions.causes import AlertCause
-from arrester.controlplane.queries.paging import Page
+from arrester.domain.identity.names import TaskId
+from arrester.domain.state.states import TaskState
 
 #: The most channels and rules of a page.
 MOST = 500

@@ -18,7 +18,7 @@ from django.conf import settings
 from arrester.controlplane import models
 from arrester.controlplane.alerts import addresses, encryption
 from arrester.controlplane.alerts.text import MessageKind, MessageText, body
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 #: The time to connect, and to wait for an answer.
 TIMEOUT_SECONDS = 8.0

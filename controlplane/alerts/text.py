@@ -11,8 +11,8 @@ import msgspec
 from django.conf import settings
 
 from arrester.controlplane import models
-from arrester.controlplane.domain.visible_text import visible
 from arrester.controlplane.queries.conditions.causes import AlertCause
+from arrester.domain.visible_text import visible
 
 #: The alerts of one message that are described; the others are counted by cause.
 DESCRIBED = 10

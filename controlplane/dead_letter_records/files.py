@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.object_stores import SCHEMES, is_plain, store_address
+from arrester.domain.errors import ArresterError
 
 FORMATS: Final = ("parquet", "orc", "json")
 #: Spark creates this file after all others of a folder.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from arrester.controlplane.domain.error_policy.setting_definitions import REDACTED_NAMES
+from arrester.domain.error_policy.setting_definitions import REDACTED_NAMES
 
 
 def masked(value: Any, rules: Sequence[str], paths: list[str], path: str = "") -> Any:

@@ -11,10 +11,10 @@ from kombu.exceptions import OperationalError
 
 from arrester.controlplane import queries, redis_client
 from arrester.controlplane.dead_letter_records import files, masking, topics
-from arrester.controlplane.domain.errors import NotFound
-from arrester.controlplane.domain.events import Body
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.python_versions import StrEnum
+from arrester.domain.errors import NotFound
+from arrester.domain.events import Body
+from arrester.domain.identity import redis_keys
+from arrester.domain.python_versions import StrEnum
 
 #: The name of the Celery task.
 TASK = "arrester.read_dead_letter"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from arrester.controlplane.dead_letter_records.files import RecordUnavailable
-from arrester.controlplane.domain.wire.dead_letter_messages import Message, dead_letter_of
+from arrester.domain.wire.dead_letter_messages import Message, dead_letter_of
 
 FORMAT: Final = "kafka"
 _PLACE: Final = "topic "

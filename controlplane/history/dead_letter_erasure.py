@@ -7,12 +7,12 @@ from uuid import UUID
 import msgspec
 
 from arrester.controlplane import models, store
-from arrester.controlplane.domain.errors import InvalidValue, NotFound
-from arrester.controlplane.domain.events import RecordFailed, RecordsDeadLettered, StoredEvent
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.wire.dead_letter_columns import dead_letters_of
 from arrester.controlplane.history import erasure
 from arrester.controlplane.views import row_mapping
+from arrester.domain.errors import InvalidValue, NotFound
+from arrester.domain.events import RecordFailed, RecordsDeadLettered, StoredEvent
+from arrester.domain.identity.names import TaskId
+from arrester.domain.wire.dead_letter_columns import dead_letters_of
 
 
 class Copy(msgspec.Struct, frozen=True, kw_only=True, order=True):

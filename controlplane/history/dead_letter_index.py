@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from django.db import connection
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.wire.failure_columns import Stored
 from arrester.controlplane.models import DeadLetterStatus
 from arrester.controlplane.views import dead_letters
 from arrester.controlplane.views.dead_letters import LIVE, Tables
+from arrester.domain.wire.failure_columns import Stored
 
 #: At most this many differences of each table are listed.
 LISTED = 1_000

@@ -10,11 +10,11 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from arrester.controlplane import audit_chain, store
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import BodyErased, Event
-from arrester.controlplane.domain.identity import uuids
 from arrester.controlplane.settings import database_settings
 from arrester.controlplane.views import projections
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import BodyErased, Event
+from arrester.domain.identity import uuids
 
 
 @contextmanager

@@ -16,14 +16,14 @@ from django.db import models as fields
 from django.db import transaction
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.state.stream_state import StreamState, empty
-from arrester.controlplane.domain.wire.failure_columns import Stored, last
 from arrester.controlplane.history import dead_letter_index, rebuild_swap, state_at_position
 from arrester.controlplane.history.dead_letter_index import DerivedIndex
 from arrester.controlplane.history.snapshots import Snapshots
 from arrester.controlplane.views import chart_buckets, row_mapping
 from arrester.controlplane.views.bulk_upsert import Row, Value, key_columns
 from arrester.controlplane.views.chart_buckets import Buckets
+from arrester.domain.state.stream_state import StreamState, empty
+from arrester.domain.wire.failure_columns import Stored, last
 
 log = logging.getLogger(__name__)
 #: A lock that is held for longer is reported.

@@ -12,10 +12,10 @@ import msgspec
 from django.db import transaction
 
 from arrester.controlplane import models, store
-from arrester.controlplane.domain.errors import ArresterError, BrokenState, NotVerified
-from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.history import rebuild, state_at_position
 from arrester.controlplane.views import chart_buckets, dead_letters, flow, held_minutes
+from arrester.domain.errors import ArresterError, BrokenState, NotVerified
+from arrester.domain.state.stream_state import StreamState
 
 log = logging.getLogger(__name__)
 #: How far charts can look back.

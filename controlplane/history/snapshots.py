@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.state.keyed_states import StateKeys
-from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.history import rebuild_swap, state_at_position
+from arrester.domain.state.keyed_states import StateKeys
+from arrester.domain.state.stream_state import StreamState
 
 #: The largest distance of two snapshots, as a multiple of the usual one: live folds leave it when
 #: no keeper was available. A rebuild adds a snapshot at LATE times the usual distance if there is

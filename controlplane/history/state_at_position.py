@@ -13,13 +13,13 @@ import msgspec
 from django.db import transaction
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.errors import BeforeHistory
-from arrester.controlplane.domain.state.states import (
-    AnyState,
-)
-from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from arrester.controlplane.store.column_values import MAX_BIGINT
 from arrester.controlplane.views import row_mapping, view_mapping
+from arrester.domain.errors import BeforeHistory
+from arrester.domain.state.states import (
+    AnyState,
+)
+from arrester.domain.state.stream_state import StreamState, empty
 
 #: The cost of a past state: events that are folded for any answer, and the multiple of it if no
 #: keeper was available.

@@ -8,12 +8,12 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.errors import MalformedBatch
-from arrester.controlplane.domain.events import Event
-from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.domain.wire.counted_only import counted_only
-from arrester.controlplane.domain.wire.failure_columns import Element, expand
 from arrester.controlplane.store.stream_entry import DecodedEntry
+from arrester.domain.errors import MalformedBatch
+from arrester.domain.events import Event
+from arrester.domain.wire import codec
+from arrester.domain.wire.counted_only import counted_only
+from arrester.domain.wire.failure_columns import Element, expand
 
 REUSED = "its batch id was used before, by other events"
 

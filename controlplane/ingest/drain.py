@@ -16,21 +16,21 @@ import msgspec
 from django.db import transaction
 
 from arrester.controlplane import event_streams, redis_client, signing, store
-from arrester.controlplane.domain.events import (
-    ApplicationEvent,
-    CommandEvent,
-    InstanceStarted,
-    StoredEvent,
-)
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.identity.names import check_name
-from arrester.controlplane.domain.wire.failure_columns import Stored, last, size
 from arrester.controlplane.history import state_at_position
 from arrester.controlplane.ingest import log_gaps
 from arrester.controlplane.ingest.fold_entries import StreamAdvanced, fold, order
 from arrester.controlplane.outbound import command_outbox
 from arrester.controlplane.redis_client import StreamEntry
 from arrester.controlplane.store.stream_entry import DecodedEntry, read_entry
+from arrester.domain.events import (
+    ApplicationEvent,
+    CommandEvent,
+    InstanceStarted,
+    StoredEvent,
+)
+from arrester.domain.identity import redis_keys
+from arrester.domain.identity.names import check_name
+from arrester.domain.wire.failure_columns import Stored, last, size
 
 log = logging.getLogger(__name__)
 #: Large enough for a cheap transaction, small enough to be visible soon.

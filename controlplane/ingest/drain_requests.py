@@ -16,7 +16,7 @@ import msgspec
 
 from arrester.controlplane import redis_client
 from arrester.controlplane.celery import DRAINS
-from arrester.controlplane.domain.identity import redis_keys
+from arrester.domain.identity import redis_keys
 
 
 class _Headers(msgspec.Struct):

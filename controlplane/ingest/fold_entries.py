@@ -13,14 +13,14 @@ from django.db import OperationalError, transaction
 from psycopg.errors import QueryCanceled
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.commands.reactions import needing_reaction, reaction_to
-from arrester.controlplane.domain.errors import BrokenState
-from arrester.controlplane.domain.identity import uuids
-from arrester.controlplane.domain.wire.failure_columns import Stored
 from arrester.controlplane.ingest.batch_identity import unseen_entries
 from arrester.controlplane.store import prepared_statements
 from arrester.controlplane.store.stream_entry import ENTRY_ERRORS, DecodedEntry
 from arrester.controlplane.views import dead_letters, projections
+from arrester.domain.commands.reactions import needing_reaction, reaction_to
+from arrester.domain.errors import BrokenState
+from arrester.domain.identity import uuids
+from arrester.domain.wire.failure_columns import Stored
 
 log = logging.getLogger(__name__)
 #: Ids of today and yesterday are never dropped; clocks may differ by the same time again.

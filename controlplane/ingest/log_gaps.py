@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from redis.client import Pipeline
 
 from arrester.controlplane import redis_client
-from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.models import LogGap
 from arrester.controlplane.store import LogStream
+from arrester.domain.identity import redis_keys
 
 log = logging.getLogger(__name__)
 

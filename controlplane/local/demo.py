@@ -13,9 +13,9 @@ from django.db import DatabaseError, close_old_connections
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.alerts import configuration
-from arrester.controlplane.domain.errors import NotFound
-from arrester.controlplane.domain.state.states import ApplicationStatus
 from arrester.controlplane.queries.conditions.causes import Limits
+from arrester.domain.errors import NotFound
+from arrester.domain.state.states import ApplicationStatus
 
 APPLICATION = "flights"
 MODULE = "arrester.examples.flights"

@@ -15,8 +15,8 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
 from arrester.controlplane import redis_client, store
-from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.quotas import Quota
+from arrester.domain.identity import redis_keys
 
 log = logging.getLogger(__name__)
 #: Connections above this multiple of the quota are closed; above the quota they are reported.

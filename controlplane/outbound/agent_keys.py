@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from arrester.controlplane import redis_client
-from arrester.controlplane.domain.identity import redis_keys
+from arrester.domain.identity import redis_keys
 
 _KEYS_PER_STEP = 500
 

@@ -14,8 +14,8 @@ from typing import Any
 from django.db import OperationalError, transaction
 
 from arrester.controlplane import models, redis_client, store
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.wire import append_script
+from arrester.domain.identity import redis_keys
+from arrester.domain.wire import append_script
 
 log = logging.getLogger(__name__)
 #: The problem that was logged last; each is logged once.

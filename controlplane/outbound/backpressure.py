@@ -14,7 +14,7 @@ import msgspec
 from django.conf import settings
 
 from arrester.controlplane import event_streams, redis_client
-from arrester.controlplane.domain.identity import redis_keys
+from arrester.domain.identity import redis_keys
 
 log = logging.getLogger(__name__)
 #: An overload ends at this share of its limit, so that it does not flap.

@@ -15,12 +15,12 @@ from django.db import OperationalError
 from msgspec import UNSET
 
 from arrester.controlplane import redis_client, signing
-from arrester.controlplane.domain.commands.kinds import IN_PARTS
-from arrester.controlplane.domain.events import CommandIssued
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state.states import CommandState, if_set
-from arrester.controlplane.domain.wire import command_codec
 from arrester.controlplane.views import redrive_progress, row_mapping
+from arrester.domain.commands.kinds import IN_PARTS
+from arrester.domain.events import CommandIssued
+from arrester.domain.identity import redis_keys
+from arrester.domain.state.states import CommandState, if_set
+from arrester.domain.wire import command_codec
 
 log = logging.getLogger(__name__)
 #: More rounds with a change mean that another program writes into the stream of commands.

@@ -16,12 +16,12 @@ import msgspec
 from msgspec.structs import replace
 
 from arrester.controlplane import heartbeats, redis_client
-from arrester.controlplane.domain.events import Run
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state import drift
-from arrester.controlplane.domain.state.states import TaskStatus
-from arrester.controlplane.domain.wire.codec import Heartbeat
 from arrester.controlplane.views import row_mapping
+from arrester.domain.events import Run
+from arrester.domain.identity import redis_keys
+from arrester.domain.state import drift
+from arrester.domain.state.states import TaskStatus
+from arrester.domain.wire.codec import Heartbeat
 
 log = logging.getLogger(__name__)
 

@@ -17,11 +17,11 @@ from django.conf import settings
 from django.db import connection
 
 from arrester.controlplane import heartbeats, redis_client, store
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.outbound import agent_connections
 from arrester.controlplane.quotas import Quota
+from arrester.domain.errors import InvalidValue
+from arrester.domain.identity import redis_keys
+from arrester.domain.identity.names import check_name
 
 log = logging.getLogger(__name__)
 #: How long a result holds if no further check replaces it.

@@ -6,7 +6,6 @@ cursor raises InvalidValue. Times have a time zone, in UTC.
 
 from __future__ import annotations
 
-from arrester.controlplane.domain.state.live_runs import live
 from arrester.controlplane.heartbeats import SKEW_LIMIT
 from arrester.controlplane.login_attempts import Lock, locks
 from arrester.controlplane.queries import as_of_state
@@ -196,6 +195,7 @@ from arrester.controlplane.views.live_checkpoints import (
 from arrester.controlplane.views.skipped_records import SkippedRecords
 from arrester.controlplane.views.skipped_records import of_rollout as skipped_in_rollout
 from arrester.controlplane.views.skipped_records import of_tasks as skipped_of_tasks
+from arrester.domain.state.live_runs import live
 
 __all__ = [
     "ACT_KINDS", "DEAD_LETTER_STATUSES", "LATEST_STOP", "NEWEST", "RECENT", "SKEW_LIMIT", "SORTS",

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.errors import BeforeHistory, InvalidValue
 from arrester.controlplane.views import row_mapping
+from arrester.domain.errors import BeforeHistory, InvalidValue
 
 #: The state before the newest command of the application.
 LAST_COMMAND = "last-command"

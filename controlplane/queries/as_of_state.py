@@ -15,19 +15,6 @@ from uuid import UUID
 import msgspec
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.errors import InvalidValue, NotFound
-from arrester.controlplane.domain.events import StoredEvent
-from arrester.controlplane.domain.state.live_runs import live
-from arrester.controlplane.domain.state.states import (
-    ENDED,
-    AnyState,
-    GroupState,
-    InstanceState,
-    TaskState,
-    TaskStatus,
-    ThreadState,
-)
-from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.history import state_at_position
 from arrester.controlplane.queries import paging
 from arrester.controlplane.queries.as_of_position import AsOf, position
@@ -41,6 +28,19 @@ from arrester.controlplane.queries.operation.health import Lag
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import live_checkpoints, row_mapping
 from arrester.controlplane.views.live_checkpoints import Checkpoints
+from arrester.domain.errors import InvalidValue, NotFound
+from arrester.domain.events import StoredEvent
+from arrester.domain.state.live_runs import live
+from arrester.domain.state.states import (
+    ENDED,
+    AnyState,
+    GroupState,
+    InstanceState,
+    TaskState,
+    TaskStatus,
+    ThreadState,
+)
+from arrester.domain.state.stream_state import StreamState
 
 S = TypeVar("S", bound=AnyState)
 Key = TypeVar("Key", tuple[datetime, UUID], tuple[datetime, str, str])

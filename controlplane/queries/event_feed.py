@@ -17,10 +17,10 @@ import msgspec
 from msgspec import Meta
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.errors import BeforeHistory, InvalidValue
-from arrester.controlplane.domain.events import StoredEvent
 from arrester.controlplane.queries import paging
 from arrester.controlplane.store.column_values import MAX_BIGINT
+from arrester.domain.errors import BeforeHistory, InvalidValue
+from arrester.domain.events import StoredEvent
 
 #: The limit of an unpacked cursor, so that a short one does not become gigabytes.
 _MAX_BYTES = 2**20

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 T = TypeVar("T")
 MAX_ROWS = 1000

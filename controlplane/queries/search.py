@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from arrester.controlplane.domain.state.live_runs import live
-from arrester.controlplane.domain.state.states import GroupState, TaskState
 from arrester.controlplane.queries import sql
 from arrester.controlplane.queries.current_state.applications import application_names
 from arrester.controlplane.queries.failure_history.error_groups import GroupFilter, groups
 from arrester.controlplane.views import live_checkpoints, row_mapping
+from arrester.domain.state.live_runs import live
+from arrester.domain.state.states import GroupState, TaskState
 
 #: Results of each kind, and tasks that are compared to find the best of them.
 SHOWN, COMPARED = 8, 500

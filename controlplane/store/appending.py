@@ -12,17 +12,17 @@ import msgspec
 from django.db import InterfaceError, connection
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.domain.wire.failure_columns import (
+from arrester.controlplane.store import copy_rows, prepared_statements
+from arrester.controlplane.store.batches import with_positions
+from arrester.controlplane.store.streams import LogStream, copy_in, copying_in
+from arrester.domain.wire import codec
+from arrester.domain.wire.failure_columns import (
     Element,
     Stored,
     expand,
     last,
     size,
 )
-from arrester.controlplane.store import copy_rows, prepared_statements
-from arrester.controlplane.store.batches import with_positions
-from arrester.controlplane.store.streams import LogStream, copy_in, copying_in
 
 CHANNEL = "arrester"
 

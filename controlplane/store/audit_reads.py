@@ -10,17 +10,17 @@ from uuid import UUID
 import msgspec
 from django.db import connection
 
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.store import column_values
+from arrester.controlplane.store.batches import PLACE, next_begin
+from arrester.controlplane.store.column_values import MAX_BIGINT
+from arrester.controlplane.store.log import Newest, fetch, select, type_of
+from arrester.domain.events import (
     Data,
     GroupEvent,
     NoteAdded,
     RecordFailed,
     StoredEvent,
 )
-from arrester.controlplane.store import column_values
-from arrester.controlplane.store.batches import PLACE, next_begin
-from arrester.controlplane.store.column_values import MAX_BIGINT
-from arrester.controlplane.store.log import Newest, fetch, select, type_of
 
 #: What is done with an error group, as SQL; it has an index.
 _ON_GROUPS = ", ".join(str(type_of(cls)) for cls in get_args(GroupEvent | NoteAdded))

@@ -11,17 +11,17 @@ from uuid import UUID
 
 from django.db import connection
 
-from arrester.controlplane.domain.errors import MalformedBatch, NotFound
-from arrester.controlplane.domain.events import Body, Event, StoredEvent
-from arrester.controlplane.domain.wire import bodies, codec
-from arrester.controlplane.domain.wire.failure_columns import (
+from arrester.controlplane.store import prepared_statements
+from arrester.domain.errors import MalformedBatch, NotFound
+from arrester.domain.events import Body, Event, StoredEvent
+from arrester.domain.wire import bodies, codec
+from arrester.domain.wire.failure_columns import (
     Element,
     FailedRecords,
     Stored,
     StoredFailures,
     expand_stored,
 )
-from arrester.controlplane.store import prepared_statements
 
 log = logging.getLogger(__name__)
 #: The columns of `BatchRow`, as SQL; of `batch` and `stream`.

@@ -12,7 +12,9 @@ from itertools import repeat
 from typing import Any, get_args
 from uuid import UUID
 
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.store import column_values
+from arrester.controlplane.store.column_values import fit, fit_or_none
+from arrester.domain.events import (
     FAILED,
     CommandIssued,
     DeadLettersDiscarded,
@@ -23,14 +25,12 @@ from arrester.controlplane.domain.events import (
     StoredEvent,
     TaskEvent,
 )
-from arrester.controlplane.domain.identity.names import is_long, task_digest
-from arrester.controlplane.domain.wire.codec import Packed
-from arrester.controlplane.domain.wire.failure_columns import (
+from arrester.domain.identity.names import is_long, task_digest
+from arrester.domain.wire.codec import Packed
+from arrester.domain.wire.failure_columns import (
     Stored,
     StoredFailures,
 )
-from arrester.controlplane.store import column_values
-from arrester.controlplane.store.column_values import fit, fit_or_none
 
 #: Events of people that name a task.
 _NAMES_A_TASK = (CommandIssued, NoteAdded, DeadLettersDiscarded)

@@ -15,11 +15,11 @@ from uuid import UUID
 
 import msgspec
 
-from arrester.controlplane.domain.events import StoredEvent
 from arrester.controlplane.store import batches, column_values, prepared_statements
 from arrester.controlplane.store.batches import PLACE, Place
 from arrester.controlplane.store.column_values import MAX_BIGINT, fit
 from arrester.controlplane.store.log import Newest, Parameter
+from arrester.domain.events import StoredEvent
 
 #: The rows of the log that one page reads at most, of all scans together; a scan may always read
 #: as many as the page has.

@@ -10,8 +10,11 @@ from uuid import UUID
 from django.db import connection
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.errors import NotFound
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.store import batches, column_values, prepared_statements
+from arrester.controlplane.store.batches import PLACE, Place, body_of
+from arrester.controlplane.store.column_values import MAX_BIGINT
+from arrester.domain.errors import NotFound
+from arrester.domain.events import (
     InstanceStopped,
     RecordFailed,
     RecordsDeadLettered,
@@ -24,12 +27,9 @@ from arrester.controlplane.domain.events import (
     ThreadReplaced,
     ThreadStarted,
 )
-from arrester.controlplane.domain.state.error_groups import recordless
-from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.domain.wire.failure_columns import Stored, expand_stored, last
-from arrester.controlplane.store import batches, column_values, prepared_statements
-from arrester.controlplane.store.batches import PLACE, Place, body_of
-from arrester.controlplane.store.column_values import MAX_BIGINT
+from arrester.domain.state.error_groups import recordless
+from arrester.domain.wire import codec
+from arrester.domain.wire.failure_columns import Stored, expand_stored, last
 
 #: A parameter of a statement.
 Parameter = Any

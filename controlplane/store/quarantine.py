@@ -12,9 +12,9 @@ import msgspec
 from django.db import connection
 from msgspec import Meta
 
-from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.store.column_values import fit
 from arrester.controlplane.store.limit_counts import Limit, count_reached
+from arrester.domain.errors import NotFound
 
 #: The most bytes of an entry that are stored, and the most entries of an application with the most
 #: bytes of them together. For newer ones the oldest are dropped. Batches of agents are smaller.

@@ -9,8 +9,10 @@ import msgspec
 from django.db import DataError
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.errors import MalformedBatch
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.event_streams import CUT_FROM, ENTRY_BYTES
+from arrester.controlplane.store import QuarantinedEntry
+from arrester.domain.errors import MalformedBatch
+from arrester.domain.events import (
     EVENT_TYPES,
     ApplicationLatched,
     ApplicationOpened,
@@ -31,11 +33,9 @@ from arrester.controlplane.domain.events import (
     QuarantineRequeued,
     TaskDismissed,
 )
-from arrester.controlplane.domain.wire import codec, received_batch
-from arrester.controlplane.domain.wire.failure_columns import Element
-from arrester.controlplane.domain.wire.signed_messages import SIGNED
-from arrester.controlplane.event_streams import CUT_FROM, ENTRY_BYTES
-from arrester.controlplane.store import QuarantinedEntry
+from arrester.domain.wire import codec, received_batch
+from arrester.domain.wire.failure_columns import Element
+from arrester.domain.wire.signed_messages import SIGNED
 
 #: Events that only people and the server may emit; refused from an agent.
 SERVER_ONLY = frozenset(

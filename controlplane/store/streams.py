@@ -13,8 +13,8 @@ from django.db import Error, OperationalError, connection
 from msgspec.structs import replace
 from psycopg.errors import LockNotAvailable
 
-from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.store import prepared_statements
+from arrester.domain.errors import NotFound
 
 #: Before the first entry of a stream in Redis.
 BEGINNING = "0-0"

@@ -13,13 +13,13 @@ import msgspec
 from django.db import models as fields
 
 from arrester.controlplane import models, store
-from arrester.controlplane.domain.events import FAILED
-from arrester.controlplane.domain.state.keyed_states import HeldKey
-from arrester.controlplane.domain.state.stream_state import StreamState
-from arrester.controlplane.domain.wire.failure_columns import Stored, StoredFailures, moment
 from arrester.controlplane.store.column_values import MAX_BIGINT, fit, saturated
 from arrester.controlplane.views import row_mapping
 from arrester.controlplane.views.bulk_upsert import Row, Upsert, key_columns, upsert
+from arrester.domain.events import FAILED
+from arrester.domain.state.keyed_states import HeldKey
+from arrester.domain.state.stream_state import StreamState
+from arrester.domain.wire.failure_columns import Stored, StoredFailures, moment
 
 #: The parts of a bucket's key, and the number of failures with the last position.
 MinuteKey = tuple[datetime, str, str, str]

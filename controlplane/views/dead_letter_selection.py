@@ -13,10 +13,10 @@ from django.db.models import Q
 from msgspec import Meta
 
 from arrester.controlplane import models, store
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.identity.names import TaskDigest
 from arrester.controlplane.models import OPEN, DeadLetterStatus
 from arrester.controlplane.store.column_values import ANY, fit, hash_group
+from arrester.domain.errors import InvalidValue
+from arrester.domain.identity.names import TaskDigest
 
 #: In place of a status: all dead letters that wait.
 ALL_OPEN = "open"

@@ -9,23 +9,23 @@ from uuid import UUID
 
 from django.db import connection
 
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.models import NO_CAUSE, OPEN, DeadLetterStatus
+from arrester.controlplane.store import prepared_statements
+from arrester.controlplane.store.column_values import hash_group
+from arrester.domain.events import (
     DeadLettersDiscarded,
     RecordsDeadLettered,
     RecordsHeld,
     RecordsRedriven,
     StoredEvent,
 )
-from arrester.controlplane.domain.identity.names import task_id
-from arrester.controlplane.domain.wire.dead_letter_columns import (
+from arrester.domain.identity.names import task_id
+from arrester.domain.wire.dead_letter_columns import (
     dead_letters_of,
     discarded_ids,
     redriven_ids,
 )
-from arrester.controlplane.domain.wire.failure_columns import Stored, StoredFailures
-from arrester.controlplane.models import NO_CAUSE, OPEN, DeadLetterStatus
-from arrester.controlplane.store import prepared_statements
-from arrester.controlplane.store.column_values import hash_group
+from arrester.domain.wire.failure_columns import Stored, StoredFailures
 
 ROWS_PER_STATEMENT = 5_000
 _HAS_ID = "each.id = ANY (string_to_array(%s::text, ',', '')::uuid[])"

@@ -14,12 +14,12 @@ from typing import Any, Final
 from django.db import models as fields
 
 from arrester.controlplane import models
-from arrester.controlplane.domain.events import FLOW_COUNTS, FlowMeasured, StoredEvent
-from arrester.controlplane.domain.state import durations
-from arrester.controlplane.domain.state.durations import KEYS, MOST
-from arrester.controlplane.domain.wire.failure_columns import Stored
 from arrester.controlplane.store.column_values import MAX_BIGINT, saturated
 from arrester.controlplane.views.bulk_upsert import Row, Upsert
+from arrester.domain.events import FLOW_COUNTS, FlowMeasured, StoredEvent
+from arrester.domain.state import durations
+from arrester.domain.state.durations import KEYS, MOST
+from arrester.domain.wire.failure_columns import Stored
 
 #: The newest value that is known.
 GAUGES: Final = ("last_batch_at", "backlog", "backlog_unit", "watermark")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from arrester.controlplane import models
-from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.controlplane.store.column_values import MAX_BIGINT, saturated
 from arrester.controlplane.views.bulk_upsert import Row, Upsert
+from arrester.domain.state.stream_state import StreamState
 
 _SUM = f"least(held_minute.change::numeric + excluded.change, {MAX_BIGINT})::bigint"
 

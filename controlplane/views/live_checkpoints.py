@@ -9,15 +9,15 @@ from uuid import UUID
 import msgspec
 from django.db import connection
 
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state.live_runs import live, no_run_since
-from arrester.controlplane.domain.state.states import (
+from arrester.controlplane.views import row_mapping
+from arrester.domain.identity.names import TaskId
+from arrester.domain.state.live_runs import live, no_run_since
+from arrester.domain.state.states import (
     InstanceState,
     TaskState,
     ThreadState,
     ThreadStatus,
 )
-from arrester.controlplane.views import row_mapping
 
 #: A pipeline on a checkpoint of an application.
 PipelineKey = tuple[str, str, str]

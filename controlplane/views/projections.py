@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from uuid import UUID
 
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state.keyed_states import StateKeys
-from arrester.controlplane.domain.state.states import ENDED, TaskStatus
-from arrester.controlplane.domain.state.stream_state import StreamState, empty, state_keys
-from arrester.controlplane.domain.wire.failure_columns import Element, Stored, element_of
 from arrester.controlplane.store import prepared_statements
 from arrester.controlplane.views import chart_buckets, dead_letters, flow, held_minutes, row_mapping
 from arrester.controlplane.views.bulk_upsert import upsert
 from arrester.controlplane.views.row_mapping import TASKS
 from arrester.controlplane.views.view_mapping import RowQuery, query_together
+from arrester.domain.identity.names import TaskId
+from arrester.domain.state.keyed_states import StateKeys
+from arrester.domain.state.states import ENDED, TaskStatus
+from arrester.domain.state.stream_state import StreamState, empty, state_keys
+from arrester.domain.wire.failure_columns import Element, Stored, element_of
 
 
 def project(application: str, stored: Sequence[Stored]) -> None:

@@ -11,13 +11,13 @@ from django.db import connection
 from msgspec import UNSET
 
 from arrester.controlplane import models
-from arrester.controlplane.domain.commands.redrive import RedriveProgress
-from arrester.controlplane.domain.events import ChosenDeadLetters, RedriveSlice
-from arrester.controlplane.domain.identity.dead_letter_ids import ID_BYTES, split_ids
-from arrester.controlplane.domain.state.states import CommandState, CommandStatus
 from arrester.controlplane.models import DeadLetterStatus
 from arrester.controlplane.views import row_mapping
 from arrester.controlplane.views.dead_letter_selection import OpenDeadLetter
+from arrester.domain.commands.redrive import RedriveProgress
+from arrester.domain.events import ChosenDeadLetters, RedriveSlice
+from arrester.domain.identity.dead_letter_ids import ID_BYTES, split_ids
+from arrester.domain.state.states import CommandState, CommandStatus
 
 #: They are kept for this time at least: the command is issued after them.
 _KEPT: Final = timedelta(hours=1)

@@ -8,14 +8,14 @@ from uuid import UUID
 
 from django.db import connection
 
-from arrester.controlplane.domain.commands.kinds import KINDS, ROLLOUTS
-from arrester.controlplane.domain.commands.rollout import Progress
-from arrester.controlplane.domain.commands.task_refusals import NEEDS_FAILED_RECORD
-from arrester.controlplane.domain.events import CommandKind, ResumeHow, Rollout
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state.states import CommandState, TaskStatus
 from arrester.controlplane.store import batches
 from arrester.controlplane.views import live_checkpoints, row_mapping
+from arrester.domain.commands.kinds import KINDS, ROLLOUTS
+from arrester.domain.commands.rollout import Progress
+from arrester.domain.commands.task_refusals import NEEDS_FAILED_RECORD
+from arrester.domain.events import CommandKind, ResumeHow, Rollout
+from arrester.domain.identity.names import TaskId
+from arrester.domain.state.states import CommandState, TaskStatus
 
 _COMMANDS = """
 SELECT count(*), count(*) FILTER (WHERE open), count(*) FILTER (WHERE status = 'APPLIED'),

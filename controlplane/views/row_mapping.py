@@ -11,8 +11,12 @@ from django.db import models as fields
 from psycopg.pq import Format
 
 from arrester.controlplane import models
-from arrester.controlplane.domain.errors import NotFound
-from arrester.controlplane.domain.state.states import (
+from arrester.controlplane.store import prepared_statements
+from arrester.controlplane.store.column_values import ANY, fit, fit_or_none, saturated
+from arrester.controlplane.views.bulk_upsert import Row, column_types, key_columns
+from arrester.controlplane.views.view_mapping import ViewMapping
+from arrester.domain.errors import NotFound
+from arrester.domain.state.states import (
     ApplicationState,
     CommandState,
     GroupState,
@@ -21,10 +25,6 @@ from arrester.controlplane.domain.state.states import (
     ThreadState,
     if_set,
 )
-from arrester.controlplane.store import prepared_statements
-from arrester.controlplane.store.column_values import ANY, fit, fit_or_none, saturated
-from arrester.controlplane.views.bulk_upsert import Row, column_types, key_columns
-from arrester.controlplane.views.view_mapping import ViewMapping
 
 #: Rows of a result that are made at once.
 ROWS_AT_ONCE = 1_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import StrEnum
 
-from arrester.controlplane.domain.events import CommandKind, Rollout
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state.live_runs import live
-from arrester.controlplane.domain.state.states import ThreadState
 from arrester.controlplane.views import rollout_progress, row_mapping
+from arrester.domain.events import CommandKind, Rollout
+from arrester.domain.identity.names import TaskId
+from arrester.domain.state.live_runs import live
+from arrester.domain.state.states import ThreadState
 
 #: The first tasks of a rollout, whose pipelines are considered.
 _MOST_TASKS = 500

@@ -11,14 +11,14 @@ import msgspec
 from django.db import connection
 
 from arrester.controlplane import models
-from arrester.controlplane.domain.errors import BrokenState
-from arrester.controlplane.domain.state.states import (
+from arrester.controlplane.store import prepared_statements
+from arrester.controlplane.views.bulk_upsert import Row, Upsert
+from arrester.domain.errors import BrokenState
+from arrester.domain.state.states import (
     AnyState,
     State,
 )
-from arrester.controlplane.domain.state.stream_state import StreamState
-from arrester.controlplane.store import prepared_statements
-from arrester.controlplane.views.bulk_upsert import Row, Upsert
+from arrester.domain.state.stream_state import StreamState
 
 S = TypeVar("S", bound=State)
 log = logging.getLogger(__name__)

@@ -15,7 +15,6 @@ from django.views.decorators.http import require_GET, require_POST
 from arrester.controlplane import queries
 from arrester.controlplane.alerts import configuration, reads, routing
 from arrester.controlplane.alerts.configuration import LIMITS_MAX, RuleForm
-from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.models import AlertRule
 from arrester.controlplane.queries.conditions import causes
 from arrester.controlplane.queries.conditions.causes import AlertCause
@@ -23,6 +22,7 @@ from arrester.dashboard.components import forms
 from arrester.dashboard.page_frame import Notice
 from arrester.dashboard.pages import alerts as page
 from arrester.dashboard.permissions import Person, for_admins, for_operators
+from arrester.domain.errors import InvalidValue
 
 
 @require_POST

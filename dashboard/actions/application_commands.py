@@ -10,14 +10,14 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.commands.kinds import KINDS
-from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.events import CommandKind, StageAnswer
 from arrester.dashboard.components import command_delivery, forms
 from arrester.dashboard.page_frame import is_shown
 from arrester.dashboard.pages import applications, pipelines
 from arrester.dashboard.permissions import Person, for_operators
 from arrester.dashboard.text import policy_text
+from arrester.domain.commands.kinds import KINDS
+from arrester.domain.commands.request import CommandRequest
+from arrester.domain.events import CommandKind, StageAnswer
 
 
 @require_GET

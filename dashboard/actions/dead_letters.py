@@ -12,12 +12,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import access, actions, queries
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.identity import uuids
 from arrester.dashboard.components import filters, forms
 from arrester.dashboard.page_frame import Notice
 from arrester.dashboard.pages import dead_letters
 from arrester.dashboard.permissions import Person, for_operators
+from arrester.domain.errors import InvalidValue
+from arrester.domain.identity import uuids
 
 
 @require_GET

@@ -10,13 +10,13 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import access, actions, queries
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.dashboard.components import forms
 from arrester.dashboard.components.buttons import BULK
 from arrester.dashboard.page_frame import Notice
 from arrester.dashboard.pages import errors
 from arrester.dashboard.permissions import Person, for_operators
+from arrester.domain.errors import InvalidValue
+from arrester.domain.state.error_groups import GroupAct, GroupRequest
 
 
 @require_POST

@@ -11,12 +11,12 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.events import CommandKind
-from arrester.controlplane.domain.state.states import ThreadStatus
 from arrester.dashboard.components import command_delivery, forms
 from arrester.dashboard.pages import applications, instances
 from arrester.dashboard.permissions import Person, for_operators
+from arrester.domain.commands.request import CommandRequest
+from arrester.domain.events import CommandKind
+from arrester.domain.state.states import ThreadStatus
 
 
 @require_GET

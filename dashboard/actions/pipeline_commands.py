@@ -6,14 +6,14 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.commands.kinds import KINDS
-from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.errors import InvalidValue, NotFound
-from arrester.controlplane.domain.events import CommandKind
-from arrester.controlplane.domain.state.states import ThreadStatus
 from arrester.dashboard.actions.application_commands import issue_and_show
 from arrester.dashboard.components import command_delivery, forms
 from arrester.dashboard.permissions import Person, for_operators
+from arrester.domain.commands.kinds import KINDS
+from arrester.domain.commands.request import CommandRequest
+from arrester.domain.errors import InvalidValue, NotFound
+from arrester.domain.events import CommandKind
+from arrester.domain.state.states import ThreadStatus
 
 
 @require_GET

@@ -9,14 +9,14 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import access, actions, queries
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import CommandKind
-from arrester.controlplane.domain.json_patch import JsonPatch, PatchFailed
 from arrester.dashboard.components import command_delivery, forms
 from arrester.dashboard.components.editable_records import of_failure
 from arrester.dashboard.pages import tasks
 from arrester.dashboard.permissions import Person, for_operators
 from arrester.dashboard.text.record_changes import changes
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import CommandKind
+from arrester.domain.json_patch import JsonPatch, PatchFailed
 
 
 @require_GET

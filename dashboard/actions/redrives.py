@@ -11,14 +11,14 @@ from django.views.decorators.http import require_GET, require_POST
 from msgspec.structs import replace
 
 from arrester.controlplane import access, actions, queries
-from arrester.controlplane.domain.commands.redrive import MAX_REDRIVEN
-from arrester.controlplane.domain.errors import CommandForbidden, InvalidValue
-from arrester.controlplane.domain.events import Redrive
-from arrester.controlplane.domain.json_patch import MAX_CHARACTERS, JsonPatch, PatchFailed
 from arrester.dashboard.components import command_delivery, filters, forms
 from arrester.dashboard.components.editable_records import Editable, editable
 from arrester.dashboard.permissions import Person, for_operators
 from arrester.dashboard.text.record_changes import changes
+from arrester.domain.commands.redrive import MAX_REDRIVEN
+from arrester.domain.errors import CommandForbidden, InvalidValue
+from arrester.domain.events import Redrive
+from arrester.domain.json_patch import MAX_CHARACTERS, JsonPatch, PatchFailed
 
 
 class _Chosen(NamedTuple):

@@ -8,17 +8,17 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import access, actions, queries
-from arrester.controlplane.domain.commands.kinds import KINDS, ROLLOUTS, skips_records
-from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.commands.rollout import (
+from arrester.dashboard.components import command_delivery, forms
+from arrester.dashboard.permissions import Person, for_operators
+from arrester.domain.commands.kinds import KINDS, ROLLOUTS, skips_records
+from arrester.domain.commands.request import CommandRequest
+from arrester.domain.commands.rollout import (
     MAX_OBSERVE_SECONDS,
     MAX_TASKS_PER_MINUTE,
 )
-from arrester.controlplane.domain.errors import CommandForbidden, InvalidValue
-from arrester.controlplane.domain.events import CommandKind, Rollout
-from arrester.controlplane.domain.json_patch import MAX_CHARACTERS
-from arrester.dashboard.components import command_delivery, forms
-from arrester.dashboard.permissions import Person, for_operators
+from arrester.domain.errors import CommandForbidden, InvalidValue
+from arrester.domain.events import CommandKind, Rollout
+from arrester.domain.json_patch import MAX_CHARACTERS
 
 
 @require_GET

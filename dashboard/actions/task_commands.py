@@ -9,14 +9,14 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import access, actions, queries
-from arrester.controlplane.domain.commands.kinds import TASK_KINDS, skips_records
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import CommandKind
-from arrester.controlplane.domain.state.states import TaskState
 from arrester.dashboard.components import command_delivery, forms
 from arrester.dashboard.pages import tasks
 from arrester.dashboard.permissions import Person, for_operators
 from arrester.dashboard.text import record_text
+from arrester.domain.commands.kinds import TASK_KINDS, skips_records
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import CommandKind
+from arrester.domain.state.states import TaskState
 
 
 @require_GET

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from arrester.controlplane.domain.commands.kinds import KINDS
-from arrester.controlplane.domain.events import (
+from arrester.domain.commands.kinds import KINDS
+from arrester.domain.events import (
     CommandApplied,
     CommandDelivered,
     CommandIssued,

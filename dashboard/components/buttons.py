@@ -7,14 +7,16 @@ from typing import NamedTuple
 from uuid import UUID, uuid5
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.commands import refusals, request
-from arrester.controlplane.domain.commands.kinds import KINDS, TASK_KINDS, Subject, TaskKind
-from arrester.controlplane.domain.events import CommandKind, ResumeHow
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state import error_groups
-from arrester.controlplane.domain.state.error_groups import GroupAct
-from arrester.controlplane.domain.state.live_runs import live
-from arrester.controlplane.domain.state.states import (
+from arrester.controlplane.queries import TaskDetail
+from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person
+from arrester.domain.commands import refusals, request
+from arrester.domain.commands.kinds import KINDS, TASK_KINDS, Subject, TaskKind
+from arrester.domain.events import CommandKind, ResumeHow
+from arrester.domain.identity.names import TaskId
+from arrester.domain.state import error_groups
+from arrester.domain.state.error_groups import GroupAct
+from arrester.domain.state.live_runs import live
+from arrester.domain.state.states import (
     ApplicationState,
     CommandState,
     GroupState,
@@ -22,9 +24,7 @@ from arrester.controlplane.domain.state.states import (
     InstanceState,
     ThreadState,
 )
-from arrester.controlplane.domain.state.stream_state import StreamState
-from arrester.controlplane.queries import TaskDetail
-from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person
+from arrester.domain.state.stream_state import StreamState
 
 _COMMAND_FORMS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e21")
 _GROUP_FORMS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e23")

@@ -10,16 +10,16 @@ from django.conf import settings
 from django.utils import timezone
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.commands.kinds import IN_PARTS
-from arrester.controlplane.domain.commands.recipients import receives_commands
-from arrester.controlplane.domain.state.states import (
+from arrester.domain.commands.kinds import IN_PARTS
+from arrester.domain.commands.recipients import receives_commands
+from arrester.domain.state.states import (
     CommandState,
     CommandStatus,
     InstanceState,
     ThreadState,
     ThreadStatus,
 )
-from arrester.controlplane.domain.wire.codec import InProgress
+from arrester.domain.wire.codec import InProgress
 
 _BAD = (CommandStatus.REFUSED, CommandStatus.EXPIRED, CommandStatus.CANCELLED)
 

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from arrester.controlplane import dead_letter_records, queries
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import Body, StoredEvent
-from arrester.controlplane.domain.json_patch import difference
 from arrester.dashboard.text import record_text
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import Body, StoredEvent
+from arrester.domain.json_patch import difference
 
 
 class Reviewed(NamedTuple):

@@ -11,13 +11,13 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.state.states import GroupState
 from arrester.controlplane.queries import FlowSums
 from arrester.controlplane.queries.failure_history.counts import IntervalCount
 from arrester.dashboard.components import chart, sparkline
 from arrester.dashboard.components.chart import Chart, Compared, Series
 from arrester.dashboard.components.sparkline import Spark
 from arrester.dashboard.components.time_range import Span
+from arrester.domain.state.states import GroupState
 
 HOUR = timedelta(hours=1)
 DAY = 24

@@ -10,10 +10,10 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.state.live_runs import RunStatus
-from arrester.controlplane.domain.state.states import CommandStatus, GroupStatus
 from arrester.dashboard.components import time_range
+from arrester.domain.errors import InvalidValue
+from arrester.domain.state.live_runs import RunStatus
+from arrester.domain.state.states import CommandStatus, GroupStatus
 
 #: In place of a state: all of them.
 ALL = "all"

@@ -9,8 +9,6 @@ from functools import partial
 from django.urls import reverse
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.state.durations import Phase
-from arrester.controlplane.domain.state.states import CommandState
 from arrester.dashboard.components.chart import (
     Chart,
     Compared,
@@ -22,6 +20,8 @@ from arrester.dashboard.components.chart import (
     Values,
 )
 from arrester.dashboard.components.time_range import Span
+from arrester.domain.state.durations import Phase
+from arrester.domain.state.states import CommandState
 
 _DAY = timedelta(days=1)
 _UNITS = {"files": Unit.FILES, "bytes": Unit.BYTES}

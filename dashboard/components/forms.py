@@ -14,16 +14,16 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 
-from arrester.controlplane.domain.errors import CommandForbidden, GroupActForbidden, InvalidValue
-from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.state.error_groups import PERIODS, GroupAct, GroupRequest
-from arrester.controlplane.domain.state.states import CommandState
 from arrester.controlplane.queries import SkippedRecords
 from arrester.dashboard.components import time_range
 from arrester.dashboard.components.command_delivery import expiry_minutes
 from arrester.dashboard.page_frame import Notice
 from arrester.dashboard.permissions import Person, note_positions
 from arrester.dashboard.text import command_links
+from arrester.domain.errors import CommandForbidden, GroupActForbidden, InvalidValue
+from arrester.domain.identity.uuids import uuid7
+from arrester.domain.state.error_groups import PERIODS, GroupAct, GroupRequest
+from arrester.domain.state.states import CommandState
 
 REASON_REQUIRED = "A reason is required."
 LOSS_UNCONFIRMED = "Confirm the loss of skipped records."

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from arrester.controlplane import queries, store
-from arrester.controlplane.domain.state.live_runs import RunStatus
 from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.dashboard.components.attention import Attention
+from arrester.domain.state.live_runs import RunStatus
 
 
 class Line(NamedTuple):

@@ -13,9 +13,9 @@ from prometheus_client.core import (
 )
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.state import durations
-from arrester.controlplane.domain.state.durations import Phase
-from arrester.controlplane.domain.state.live_runs import RunStatus
+from arrester.domain.state import durations
+from arrester.domain.state.durations import Phase
+from arrester.domain.state.live_runs import RunStatus
 
 _LABELS = ("application", "pipeline")
 #: The outcomes of records, by the field of their sum.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     EventData,
     StoredEvent,
     TaskDied,
@@ -15,7 +15,7 @@ from arrester.controlplane.domain.events import (
     TaskRestarted,
     TaskResumed,
 )
-from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.domain.state.states import TaskStatus
 
 #: The shortest time shown, so that a recent pause does not fill the strip.
 LEAST = timedelta(hours=1)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from django.urls import reverse
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.state.states import ThreadState
 from arrester.controlplane.queries import GridPipeline
 from arrester.dashboard.components import page_numbers
 from arrester.dashboard.components.buttons import PipelineButtons
+from arrester.domain.state.states import ThreadState
 
 #: Pipelines on one page.
 PIPELINES = 20

@@ -10,9 +10,6 @@ from django.urls import reverse
 from django.utils import timezone
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.commands.kinds import IN_PARTS
-from arrester.controlplane.domain.state.states import ApplicationStatus
-from arrester.controlplane.domain.state.stream_state import StreamState
 from arrester.dashboard.components import (
     attention,
     buttons,
@@ -31,6 +28,9 @@ from arrester.dashboard.page_frame import (
 )
 from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person, for_people
 from arrester.dashboard.text import policy_text
+from arrester.domain.commands.kinds import IN_PARTS
+from arrester.domain.state.states import ApplicationStatus
+from arrester.domain.state.stream_state import StreamState
 
 RANKED, SHOWN, ENDED_SHOWN = 8, 50, 20
 #: Commands in progress.

@@ -13,14 +13,14 @@ from django.views.decorators.http import require_POST
 from msgspec import UNSET
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.commands.in_progress import cancel_refusal
-from arrester.controlplane.domain.commands.kinds import KINDS, Subject
-from arrester.controlplane.domain.commands.rollout import wave_ends
-from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.state.states import CommandState, CommandStatus
 from arrester.dashboard.components import command_delivery, filters, forms
 from arrester.dashboard.page_frame import Notice, page
 from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person, for_operators, for_people
+from arrester.domain.commands.in_progress import cancel_refusal
+from arrester.domain.commands.kinds import KINDS, Subject
+from arrester.domain.commands.rollout import wave_ends
+from arrester.domain.identity.uuids import uuid7
+from arrester.domain.state.states import CommandState, CommandStatus
 
 #: The most commands of a redrive, by its size, and some more.
 _MOST_SLICES = 50

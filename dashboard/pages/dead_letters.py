@@ -11,13 +11,13 @@ from django.utils import timezone
 from msgspec.structs import replace
 
 from arrester.controlplane import dead_letter_records, queries
-from arrester.controlplane.domain.errors import InvalidValue, NotFound
-from arrester.controlplane.domain.events import RecordsDeadLettered
-from arrester.controlplane.domain.identity.names import task_id
 from arrester.dashboard.components import filters
 from arrester.dashboard.page_frame import Notice, page, restore_query
 from arrester.dashboard.permissions import Person, for_people
 from arrester.dashboard.text import record_text
+from arrester.domain.errors import InvalidValue, NotFound
+from arrester.domain.events import RecordsDeadLettered
+from arrester.domain.identity.names import task_id
 
 RECORDS, CAUSES, TASKS = "records", "causes", "tasks"
 VIEWS = {RECORDS: "Records", CAUSES: "By cause", TASKS: "By task"}

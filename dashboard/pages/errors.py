@@ -13,12 +13,6 @@ from django.utils import timezone
 from django.utils.http import urlencode
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.errors import InvalidValue, NotFound
-from arrester.controlplane.domain.events import RecordFailed, StoredEvent
-from arrester.controlplane.domain.identity import fingerprint as fingerprints
-from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.state import error_groups
-from arrester.controlplane.domain.state.states import GroupState, GroupStatus, TaskStatus
 from arrester.controlplane.queries import GroupDetail
 from arrester.controlplane.store.column_values import MAX_BIGINT
 from arrester.dashboard.components import buttons, failure_rates, filters, time_range
@@ -32,6 +26,12 @@ from arrester.dashboard.page_frame import (
 from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person, for_people
 from arrester.dashboard.rest.error_groups import ErrorGroupSerializer
 from arrester.dashboard.text import issue_markdown, record_text
+from arrester.domain.errors import InvalidValue, NotFound
+from arrester.domain.events import RecordFailed, StoredEvent
+from arrester.domain.identity import fingerprint as fingerprints
+from arrester.domain.identity.uuids import uuid7
+from arrester.domain.state import error_groups
+from arrester.domain.state.states import GroupState, GroupStatus, TaskStatus
 
 RECENT = 20
 DIGITS = len(str(MAX_BIGINT))

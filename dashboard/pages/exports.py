@@ -20,11 +20,11 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from arrester.controlplane import access, queries
-from arrester.controlplane.domain.errors import InvalidValue
 from arrester.dashboard.components import filters
 from arrester.dashboard.permissions import Person, for_people
 from arrester.dashboard.rest.failures import FailureSerializer
 from arrester.dashboard.text import audit_text, event_text
+from arrester.domain.errors import InvalidValue
 
 ROWS_PER_PAGE = 500
 FORMS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl; charset=utf-8"}

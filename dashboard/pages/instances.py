@@ -8,10 +8,10 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.errors import InvalidValue
 from arrester.dashboard.components import filters
 from arrester.dashboard.page_frame import Notice, page, restore_query
 from arrester.dashboard.permissions import Person, for_people
+from arrester.domain.errors import InvalidValue
 
 #: What has run for longer is shown.
 LONG = timedelta(seconds=60)

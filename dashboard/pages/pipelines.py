@@ -10,8 +10,6 @@ from django.urls import reverse
 from django.utils import timezone
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.state.live_runs import RunStatus
-from arrester.controlplane.domain.state.states import CommandState
 from arrester.dashboard.components import (
     attention,
     buttons,
@@ -26,6 +24,8 @@ from arrester.dashboard.page_frame import Notice, page, restore_query
 from arrester.dashboard.permissions import Person, for_people
 from arrester.dashboard.text import policy_text
 from arrester.dashboard.text.policy_text import StageRow
+from arrester.domain.state.live_runs import RunStatus
+from arrester.domain.state.states import CommandState
 
 #: The lines of a page.
 SHOWN = 100

@@ -6,9 +6,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.errors import InvalidValue
 from arrester.dashboard.page_frame import page
 from arrester.dashboard.permissions import Person, for_people
+from arrester.domain.errors import InvalidValue
 
 LENGTH = 200
 

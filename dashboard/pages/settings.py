@@ -13,7 +13,6 @@ from django.views.decorators.http import require_POST
 
 from arrester.controlplane import actions, queries, signing
 from arrester.controlplane.actions import tokens
-from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.roles import Role, TokenScope
 from arrester.dashboard.page_frame import Notice, page
 from arrester.dashboard.permissions import (
@@ -27,6 +26,7 @@ from arrester.dashboard.permissions import (
     tokens_of,
     visible_applications,
 )
+from arrester.domain.errors import InvalidValue
 
 Choice = TypeVar("Choice", Role, TokenScope)
 #: The periods that the form of a new token offers; the first one is the default.

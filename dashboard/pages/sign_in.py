@@ -14,12 +14,12 @@ from django.forms import ValidationError
 from django.http import HttpRequest, HttpResponse
 
 from arrester.controlplane import actions
-from arrester.controlplane.domain.errors import LockedOut
 from arrester.dashboard.http_errors import headers
 from arrester.dashboard.page_frame import Notice, page
 from arrester.dashboard.pages import settings
 from arrester.dashboard.permissions import Person, for_people
 from arrester.dashboard.session import client_address
+from arrester.domain.errors import LockedOut
 
 
 class LogInForm(AuthenticationForm):

@@ -21,11 +21,11 @@ from django.views.decorators.http import require_GET
 from joserfc.errors import JoseError
 
 from arrester.controlplane import actions
-from arrester.controlplane.domain.errors import InvalidValue, NotFound
 from arrester.controlplane.env import SignOn
 from arrester.controlplane.roles import Role
 from arrester.dashboard.permissions import message_page
 from arrester.dashboard.session import client_address
+from arrester.domain.errors import InvalidValue, NotFound
 
 _NEXT = "sign_on_next"
 _TIMEOUT_SECONDS = 10

@@ -11,12 +11,6 @@ from django.utils import timezone
 
 from arrester.controlplane import queries
 from arrester.controlplane.alerts import reads
-from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.state.states import (
-    InstanceState,
-    ThreadState,
-    ThreadStatus,
-)
 from arrester.dashboard.components import (
     attempt_folds,
     buttons,
@@ -35,6 +29,12 @@ from arrester.dashboard.page_frame import (
 )
 from arrester.dashboard.permissions import Person, for_people
 from arrester.dashboard.text import event_text, policy_text, record_text
+from arrester.domain.identity.uuids import uuid7
+from arrester.domain.state.states import (
+    InstanceState,
+    ThreadState,
+    ThreadStatus,
+)
 
 #: Entries of the history on the task's page, and entries read for its timeline.
 RECENT, STRIP = 12, 200

@@ -14,18 +14,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.events import (
-    PipelineDescribed,
-    StageCommanded,
-    StageDescribed,
-)
-from arrester.controlplane.domain.state.states import (
-    InstanceState,
-    MostToleranceUsed,
-    ThreadState,
-)
-from arrester.controlplane.domain.state.tolerance_usage import moment
-from arrester.controlplane.domain.wire.codec import InProgress
 from arrester.dashboard.components import attention
 from arrester.dashboard.components.attention import Attention
 from arrester.dashboard.rest import base
@@ -39,6 +27,18 @@ from arrester.dashboard.rest.failures import FailureFieldSerializer
 from arrester.dashboard.rest.pipeline_pauses import PipelinePauseSerializer
 from arrester.dashboard.rest.problems import PAST
 from arrester.dashboard.rest.struct_serializers import StructSerializer
+from arrester.domain.events import (
+    PipelineDescribed,
+    StageCommanded,
+    StageDescribed,
+)
+from arrester.domain.state.states import (
+    InstanceState,
+    MostToleranceUsed,
+    ThreadState,
+)
+from arrester.domain.state.tolerance_usage import moment
+from arrester.domain.wire.codec import InProgress
 
 
 class ApplicationSerializer(StructSerializer):

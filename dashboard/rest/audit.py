@@ -14,11 +14,11 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.state.states import CommandStatus
 from arrester.controlplane.history import audit_export
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.problems import PROBLEMS
 from arrester.dashboard.text import audit_text
+from arrester.domain.state.states import CommandStatus
 
 _LINES = "application/x-ndjson"
 _LINES_PER_CHUNK = 500

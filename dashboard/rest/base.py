@@ -20,14 +20,14 @@ from rest_framework.views import APIView
 
 from arrester.controlplane import access, queries
 from arrester.controlplane.access import Person
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.models import RestToken
 from arrester.dashboard.permissions import NOT_AN_ADMIN, NOT_AN_OPERATOR, person
 from arrester.dashboard.rest.authentication import Throttle, check_scope
 from arrester.dashboard.rest.field_types import first_invalid
 from arrester.dashboard.rest.problems import PAST, PROBLEMS
 from arrester.dashboard.rest.struct_serializers import FilterSerializer
+from arrester.domain.errors import InvalidValue
+from arrester.domain.identity.uuids import uuid7
 
 _KEYS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e22")
 LIMIT, MOST = 50, 500

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from arrester.controlplane.domain.commands.kinds import KINDS, Subject
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import CommandKind
+from arrester.domain.commands.kinds import KINDS, Subject
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import CommandKind
 
 #: The fields of a rollout, beside its application.
 ROLLOUT_FIELDS = ("fingerprint", "waves", "observe_seconds", "tasks_per_minute")

@@ -8,13 +8,13 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.commands.redrive import RedriveProgress
-from arrester.controlplane.domain.commands.rollout import Progress
-from arrester.controlplane.domain.commands.verdict import NextStop, Verdict
-from arrester.controlplane.domain.events import Redrive, Rollout
-from arrester.controlplane.domain.state.states import CommandState, Delivery
 from arrester.dashboard.rest.command_fields import kinds_with
 from arrester.dashboard.rest.struct_serializers import IfSet, StructSerializer
+from arrester.domain.commands.redrive import RedriveProgress
+from arrester.domain.commands.rollout import Progress
+from arrester.domain.commands.verdict import NextStop, Verdict
+from arrester.domain.events import Redrive, Rollout
+from arrester.domain.state.states import CommandState, Delivery
 
 
 class DeliverySerializer(StructSerializer):

@@ -15,14 +15,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.commands.kinds import KINDS, Kind, Subject
-from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.commands.request_checks import LONGEST_PAUSE
-from arrester.controlplane.domain.commands.verdict import Verdict
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import CommandKind, Rollout, StageAnswer
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state.states import CommandState
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.command_fields import (
     OF_KEY,
@@ -38,6 +30,14 @@ from arrester.dashboard.rest.command_serializers import (
 )
 from arrester.dashboard.rest.problems import PROBLEMS, REFUSED
 from arrester.dashboard.rest.struct_serializers import StructSerializer
+from arrester.domain.commands.kinds import KINDS, Kind, Subject
+from arrester.domain.commands.request import CommandRequest
+from arrester.domain.commands.request_checks import LONGEST_PAUSE
+from arrester.domain.commands.verdict import Verdict
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import CommandKind, Rollout, StageAnswer
+from arrester.domain.identity.names import TaskId
+from arrester.domain.state.states import CommandState
 
 #: A redrive needs dead letters: see `redrives`.
 _KINDS = [kind for kind in CommandKind if KINDS[kind].subject is not Subject.DEAD_LETTERS]

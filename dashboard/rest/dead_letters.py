@@ -10,12 +10,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import actions, dead_letter_records, queries
-from arrester.controlplane.domain.state.states import GroupState
 from arrester.controlplane.models import DeadLetterStatus
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.failures import check_cause
 from arrester.dashboard.rest.problems import PROBLEMS
 from arrester.dashboard.rest.struct_serializers import FilterSerializer, StructSerializer
+from arrester.domain.state.states import GroupState
 
 
 class DeadLetterTotalsQuerySerializer(base.PageQuerySerializer):

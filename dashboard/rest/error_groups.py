@@ -11,14 +11,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import StoredEvent
-from arrester.controlplane.domain.state.error_groups import PERIODS, GroupAct, GroupRequest
-from arrester.controlplane.domain.state.states import GroupState, GroupStatus, Mute
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.audit import ActSerializer
 from arrester.dashboard.rest.problems import PAST, REFUSED
 from arrester.dashboard.rest.struct_serializers import StructSerializer
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import StoredEvent
+from arrester.domain.state.error_groups import PERIODS, GroupAct, GroupRequest
+from arrester.domain.state.states import GroupState, GroupStatus, Mute
 
 #: In place of a state: all of them.
 ALL_STATES = "all"

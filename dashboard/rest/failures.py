@@ -10,11 +10,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.events import Failure, FailuresCounted, RecordFailed, StoredEvent
-from arrester.controlplane.domain.identity.names import task_id
 from arrester.dashboard.rest import base
 from arrester.dashboard.rest.problems import PROBLEMS
 from arrester.dashboard.rest.struct_serializers import StructSerializer
+from arrester.domain.events import Failure, FailuresCounted, RecordFailed, StoredEvent
+from arrester.domain.identity.names import task_id
 
 
 class FailureQuerySerializer(base.PageQuerySerializer):

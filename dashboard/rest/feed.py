@@ -11,11 +11,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import StoredEvent
 from arrester.dashboard.rest import base
 from arrester.dashboard.rest.problems import PAST
 from arrester.dashboard.rest.struct_serializers import StructSerializer
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import StoredEvent
 
 
 class FeedQuerySerializer(serializers.Serializer[Any]):

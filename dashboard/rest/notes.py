@@ -10,8 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.errors import InvalidValue
 from arrester.dashboard.rest import base
+from arrester.domain.errors import InvalidValue
 
 
 class NewNoteSerializer(serializers.Serializer[Any]):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from arrester.controlplane.domain.state.states import PipelinePause
 from arrester.dashboard.rest.struct_serializers import StructSerializer
+from arrester.domain.state.states import PipelinePause
 
 
 class PipelinePauseSerializer(StructSerializer):

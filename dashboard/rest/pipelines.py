@@ -12,14 +12,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import FLOW_COUNTS
 from arrester.dashboard.rest import base
 from arrester.dashboard.rest.failures import FailureFieldSerializer
 from arrester.dashboard.rest.field_types import MomentField
 from arrester.dashboard.rest.pipeline_pauses import PipelinePauseSerializer
 from arrester.dashboard.rest.problems import PROBLEMS
 from arrester.dashboard.rest.struct_serializers import FilterSerializer, StructSerializer
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import FLOW_COUNTS
 
 _MINUTE, _HOUR = timedelta(minutes=1), timedelta(hours=1)
 #: The most steps of a series.

@@ -6,8 +6,8 @@ from typing import Any
 
 from rest_framework import serializers
 
-from arrester.controlplane.domain.errors import PendingCommand
 from arrester.dashboard.rest.struct_serializers import StructSerializer
+from arrester.domain.errors import PendingCommand
 
 
 class PendingCommandSerializer(StructSerializer):

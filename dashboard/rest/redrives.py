@@ -9,13 +9,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import actions
-from arrester.controlplane.domain.commands.redrive import MAX_REDRIVEN
-from arrester.controlplane.domain.events import Redrive
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.command_serializers import CommandSerializer
 from arrester.dashboard.rest.dead_letters import DeadLetterQuerySerializer
 from arrester.dashboard.rest.problems import REFUSED
 from arrester.dashboard.rest.struct_serializers import StructSerializer
+from arrester.domain.commands.redrive import MAX_REDRIVEN
+from arrester.domain.events import Redrive
 
 
 class NewRedriveSerializer(DeadLetterQuerySerializer):

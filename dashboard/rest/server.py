@@ -13,7 +13,6 @@ from rest_framework.response import Response
 
 from arrester import __version__
 from arrester.controlplane import queries
-from arrester.controlplane.domain.state.states import TaskStatus
 from arrester.controlplane.queries.conditions.condition import Condition
 from arrester.controlplane.roles import Role
 from arrester.dashboard.components import attention, fair_shares
@@ -23,6 +22,7 @@ from arrester.dashboard.rest.pipelines import PipelineSerializer
 from arrester.dashboard.rest.problems import PROBLEMS
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 from arrester.dashboard.rest.tasks import TaskSerializer
+from arrester.domain.state.states import TaskStatus
 
 #: Stopped tasks of each status in the answer.
 _TASKS = 10

@@ -25,14 +25,14 @@ import msgspec
 from django.core.exceptions import ImproperlyConfigured
 from rest_framework import serializers
 
-from arrester.controlplane.domain.identity.names import TaskDigest
-from arrester.controlplane.domain.state.states import if_set
 from arrester.dashboard.rest.field_types import (
     ListedChoiceField,
     MomentField,
     choices,
     task_id_field,
 )
+from arrester.domain.identity.names import TaskDigest
+from arrester.domain.state.states import if_set
 
 Field = serializers.Field[Any, Any, Any, Any]
 #: A class of fields, or a function that makes one.

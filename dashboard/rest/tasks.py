@@ -14,8 +14,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.state.states import Counters, TaskState
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.checkpoints import (
     LIVE,
@@ -27,6 +25,8 @@ from arrester.dashboard.rest.command_serializers import CommandSerializer
 from arrester.dashboard.rest.failures import FailureFieldSerializer
 from arrester.dashboard.rest.problems import PAST
 from arrester.dashboard.rest.struct_serializers import StructSerializer
+from arrester.domain.errors import InvalidValue
+from arrester.domain.state.states import Counters, TaskState
 
 
 class TaskQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySerializer):

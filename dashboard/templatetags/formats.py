@@ -14,10 +14,6 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import slugify
 
-from arrester.controlplane.domain import visible_text
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state import failure_text
-from arrester.controlplane.domain.state.error_groups import PERIODS
 from arrester.dashboard.text import (
     command_links,
     event_text,
@@ -25,6 +21,10 @@ from arrester.dashboard.text import (
     verdict_text,
 )
 from arrester.dashboard.text.glossary import TERMS
+from arrester.domain import visible_text
+from arrester.domain.identity.names import TaskId
+from arrester.domain.state import failure_text
+from arrester.domain.state.error_groups import PERIODS
 
 #: Names with values in a line.
 _PAIRS = 20

@@ -14,10 +14,13 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from arrester.controlplane.access import Person
-from arrester.controlplane.domain.commands.kinds import KINDS
-from arrester.controlplane.domain.events import CommandKind
-from arrester.controlplane.domain.state.live_runs import RunStatus
-from arrester.controlplane.domain.state.states import (
+from arrester.controlplane.queries import Checkpoints, Summary, pipeline_key
+from arrester.dashboard.components import attention
+from arrester.dashboard.text import event_text
+from arrester.domain.commands.kinds import KINDS
+from arrester.domain.events import CommandKind
+from arrester.domain.state.live_runs import RunStatus
+from arrester.domain.state.states import (
     GroupState,
     InstanceState,
     TaskState,
@@ -25,9 +28,6 @@ from arrester.controlplane.domain.state.states import (
     ThreadState,
     ThreadStatus,
 )
-from arrester.controlplane.queries import Checkpoints, Summary, pipeline_key
-from arrester.dashboard.components import attention
-from arrester.dashboard.text import event_text
 
 register = template.Library()
 

@@ -8,8 +8,9 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.commands.kinds import KINDS, Subject
-from arrester.controlplane.domain.events import (
+from arrester.dashboard.text import event_text
+from arrester.domain.commands.kinds import KINDS, Subject
+from arrester.domain.events import (
     CommandIssued,
     ErrorGroupMuted,
     ErrorGroupReopened,
@@ -22,9 +23,8 @@ from arrester.controlplane.domain.events import (
     QuarantineRequeued,
     StoredEvent,
 )
-from arrester.controlplane.domain.identity.names import task_digest, task_id
-from arrester.controlplane.domain.state.error_groups import PERIODS
-from arrester.dashboard.text import event_text
+from arrester.domain.identity.names import task_digest, task_id
+from arrester.domain.state.error_groups import PERIODS
 
 
 def row(act: queries.Act) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from arrester.controlplane.domain.commands.kinds import KINDS, Subject
-from arrester.controlplane.domain.events import (
+from arrester.domain.commands.kinds import KINDS, Subject
+from arrester.domain.events import (
     ApplicationShutdownRequested,
     CommandApplied,
     CommandCancelled,
@@ -50,9 +50,9 @@ from arrester.controlplane.domain.events import (
     ThreadReplaced,
     ThreadStarted,
 )
-from arrester.controlplane.domain.plural import plural
-from arrester.controlplane.domain.state.failure_text import cause, short
-from arrester.controlplane.domain.state.states import GroupState, TaskStatus
+from arrester.domain.plural import plural
+from arrester.domain.state.failure_text import cause, short
+from arrester.domain.state.states import GroupState, TaskStatus
 
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 _HOW = {

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.template.backends.django import DjangoTemplates, Template
 
-from arrester.controlplane.domain.visible_text import CHARACTERS, escaped, has_invisible, visible
+from arrester.domain.visible_text import CHARACTERS, escaped, has_invisible, visible
 
 #: Line ends of templates stay, and so do tags, but for attributes that are shown.
 _IN_HTML = re.compile(rf"<[^>]*>|\r\n|{CHARACTERS}")

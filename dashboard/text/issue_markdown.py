@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from arrester.controlplane.domain.events import StoredEvent
-from arrester.controlplane.domain.state import failure_text
-from arrester.controlplane.domain.state.states import GroupState
+from arrester.domain.events import StoredEvent
+from arrester.domain.state import failure_text
+from arrester.domain.state.states import GroupState
 
 #: Longer traces are truncated.
 TRACE_LINES = 60

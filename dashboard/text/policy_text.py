@@ -7,16 +7,16 @@ from datetime import datetime
 from typing import NamedTuple, cast
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     PipelineDescribed,
     StageAnswer,
     StageCommanded,
     StageDescribed,
 )
-from arrester.controlplane.domain.state import failure_text
-from arrester.controlplane.domain.state.policy_overrides import policy_refusal
-from arrester.controlplane.domain.state.states import TaskState, ThreadState
-from arrester.controlplane.domain.state.uncaught_policy import UncaughtAnswer
+from arrester.domain.state import failure_text
+from arrester.domain.state.policy_overrides import policy_refusal
+from arrester.domain.state.states import TaskState, ThreadState
+from arrester.domain.state.uncaught_policy import UncaughtAnswer
 
 _ORIGINS = {
     "on_error": "on_error=",

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from arrester.controlplane.domain import json_patch
-from arrester.controlplane.domain.visible_text import visible
+from arrester.domain import json_patch
+from arrester.domain.visible_text import visible
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
 

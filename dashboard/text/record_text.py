@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from arrester.controlplane.domain.events import Body, StoredEvent
-from arrester.controlplane.domain.visible_text import visible
+from arrester.domain.events import Body, StoredEvent
+from arrester.domain.visible_text import visible
 
 #: Further bytes are counted, not shown.
 SHOWN_BYTES = 512

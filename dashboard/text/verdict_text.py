@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arrester.controlplane.domain.commands.verdict import NextStop, Outcome, Verdict
+from arrester.domain.commands.verdict import NextStop, Outcome, Verdict
 
 _ORDINALS = {1: "st", 2: "nd", 3: "rd"}
 

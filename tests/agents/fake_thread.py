@@ -18,8 +18,8 @@ from arrester.agents.runtime.thread_protocol import (
     ThreadCommand,
     ThreadDeath,
 )
-from arrester.controlplane.domain.commands.kinds import TaskAct
-from arrester.controlplane.domain.events import (
+from arrester.domain.commands.kinds import TaskAct
+from arrester.domain.events import (
     CommandApplied,
     CommandRefused,
     Event,
@@ -31,9 +31,9 @@ from arrester.controlplane.domain.events import (
     TaskResumed,
     ThreadStarted,
 )
-from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.state.states import PipelinePause, TaskState, ThreadStatus
-from arrester.controlplane.domain.wire.codec import InProgress, RunFlow
+from arrester.domain.identity.uuids import uuid7
+from arrester.domain.state.states import PipelinePause, TaskState, ThreadStatus
+from arrester.domain.wire.codec import InProgress, RunFlow
 from tests.agents.sample_events import INSTANCE, NOW
 from tests.patience import PATIENCE_SECONDS
 

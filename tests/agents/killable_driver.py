@@ -42,9 +42,9 @@ from arrester.agents.runtime.thread_protocol import PipelineCommand, TaskCommand
 from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection
 from arrester.agents.transport.flow_store import FlowStore, Pending
 from arrester.agents.transport.spool_ownership import open_spool
-from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.events import Event, ResumeHow
-from arrester.controlplane.domain.state.states import ThreadStatus
+from arrester.domain.error_policy.policy import Answer
+from arrester.domain.events import Event, ResumeHow
+from arrester.domain.state.states import ThreadStatus
 from tests import delta_lake, iceberg
 from tests.agents.pipeline_bench import APPLICATION, SCHEMA, sink_to
 from tests.kafka_broker import connector

@@ -27,8 +27,8 @@ from arrester.agents.handlers import LogAndContinue, LogAndPause, Record
 from arrester.agents.journal.fencing import claim
 from arrester.agents.journal.storage import LocalStorage
 from arrester.agents.run.thread import PipelineThread
-from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.identity.uuids import uuid7
+from arrester.domain.error_policy.policy import Answer
+from arrester.domain.identity.uuids import uuid7
 from tests.agents.pipeline_bench import APPLICATION, SCHEMA, write_batch
 from tests.histories import POLICY
 from tests.patience import wait_until

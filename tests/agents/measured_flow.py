@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 from arrester.agents.transport.flow_store import added
 from arrester.agents.transport.spool import Spool
-from arrester.controlplane.domain.events import FLOW_COUNTS, Event, FlowMeasured
-from arrester.controlplane.domain.wire import received_batch
+from arrester.domain.events import FLOW_COUNTS, Event, FlowMeasured
+from arrester.domain.wire import received_batch
 
 
 def flow_events(spool: Spool) -> list[Event]:

@@ -20,9 +20,9 @@ from arrester.agents.handlers import Handler, LogAndPause
 from arrester.agents.run.thread import PipelineThread
 from arrester.agents.runtime.thread_protocol import ThreadDeath
 from arrester.agents.transport.flow_store import FlowStore
-from arrester.controlplane.domain.events import Event, StoredEvent
-from arrester.controlplane.domain.state.states import ThreadStatus
-from arrester.controlplane.domain.state.stream_state import StreamState, empty
+from arrester.domain.events import Event, StoredEvent
+from arrester.domain.state.states import ThreadStatus
+from arrester.domain.state.stream_state import StreamState, empty
 from tests.patience import PATIENCE_SECONDS, wait_until
 
 Row = dict[str, Any]

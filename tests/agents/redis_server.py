@@ -14,11 +14,11 @@ from uuid import UUID
 import redis
 
 from arrester.controlplane import signing
-from arrester.controlplane.domain.events import Event
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.wire import received_batch
 from arrester.controlplane.embedded.home import Credentials, Home
 from arrester.controlplane.embedded.redis import Redis
+from arrester.domain.events import Event
+from arrester.domain.identity import redis_keys
+from arrester.domain.wire import received_batch
 from tests import scratch
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     Body,
     Event,
     Failure,

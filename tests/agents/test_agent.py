@@ -22,18 +22,18 @@ from arrester import Agent, Ending, InvalidConfiguration, StartRefused
 from arrester.agents.journal.fencing import claim
 from arrester.agents.journal.storage import LocalStorage
 from arrester.agents.spark.jvm.versions import SparkRefused
-from arrester.controlplane.domain.errors import ArresterError, InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.domain.errors import ArresterError, InvalidValue
+from arrester.domain.events import (
     CommandApplied,
     CommandIssued,
     CommandKind,
     InstanceStopped,
     StoredEvent,
 )
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state.states import InstanceStatus, TaskStatus, ThreadStatus
-from arrester.controlplane.domain.state.stream_state import StreamState, empty
-from arrester.controlplane.domain.wire import command_codec
+from arrester.domain.identity import redis_keys
+from arrester.domain.state.states import InstanceStatus, TaskStatus, ThreadStatus
+from arrester.domain.state.stream_state import StreamState, empty
+from arrester.domain.wire import command_codec
 from tests.agents.flights import World
 from tests.agents.pipeline_bench import levels_of
 from tests.agents.redis_server import FoldingSide, Server

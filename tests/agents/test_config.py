@@ -7,10 +7,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from arrester.agents.config import AgentConfig, ExternalSetting, SettingSource
 from arrester.agents.handlers import LogAndContinue, LogAndPause
-from arrester.controlplane.domain.error_policy.policy import StageKind
-from arrester.controlplane.domain.error_policy.setting_definitions import KEYS
-from arrester.controlplane.domain.errors import InvalidConfiguration
-from arrester.controlplane.domain.wire.signed_messages import key_text
+from arrester.domain.error_policy.policy import StageKind
+from arrester.domain.error_policy.setting_definitions import KEYS
+from arrester.domain.errors import InvalidConfiguration
+from arrester.domain.wire.signed_messages import key_text
 
 
 def read(

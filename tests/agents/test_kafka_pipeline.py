@@ -19,7 +19,7 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.transport.spool import Spool
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     DeadLettersFailed,
     RecordsDeadLettered,
     ResumeHow,

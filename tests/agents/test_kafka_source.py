@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from arrester.agents.definition.sinks import Sink
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.controlplane.domain.events import RecordsDeadLettered, ResumeHow
-from arrester.controlplane.domain.state.states import TaskState
+from arrester.domain.events import RecordsDeadLettered, ResumeHow
+from arrester.domain.state.states import TaskState
 from tests.agents.kafka_cluster import headers_of
 from tests.agents.pipeline_bench import Bench, levels_of
 from tests.agents.test_kafka_pipeline import (

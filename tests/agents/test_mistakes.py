@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from arrester import Agent
 from arrester.agents.definition.builder import define
 from arrester.agents.handlers import RETRY, LogAndPause
-from arrester.controlplane.domain.errors import ArresterError
+from arrester.domain.errors import ArresterError
 from tests.agents.pipeline_bench import sink_to
 
 pytestmark = pytest.mark.spark

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from arrester.agents.definition.builder import define
 from arrester.agents.handlers import CONTINUE
-from arrester.controlplane.domain.events import RecordFailed
+from arrester.domain.events import RecordFailed
 from tests.agents.pipeline_bench import Bench
 from tests.agents.test_kafka_pipeline import connected, topic
 from tests.agents.test_write_kafka import reading

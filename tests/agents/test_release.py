@@ -11,7 +11,7 @@ import pytest
 
 from arrester.agents.config import AgentConfig
 from arrester.agents.release import installed_release
-from arrester.controlplane.domain.errors import InvalidConfiguration
+from arrester.domain.errors import InvalidConfiguration
 
 
 def install(folder: Path, *, requires: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from arrester.agents import Agent
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 from tests.histories import JFK
 
 PATCH = '[{"op": "remove", "path": "/note"}]'

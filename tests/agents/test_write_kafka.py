@@ -21,9 +21,9 @@ from arrester.agents.handlers import CONTINUE, LogAndContinue, LogAndPause
 from arrester.agents.spark.jvm.classes import jvm_class
 from arrester.agents.spark.jvm.problems import problem_of
 from arrester.agents.spark.kafka_checks import KafkaUnusable
-from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import PipelineDescribed, RecordFailed
+from arrester.domain.error_policy.classify import DEFAULT_TABLE, Kind
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import PipelineDescribed, RecordFailed
 from tests.agents.pipeline_bench import Bench
 from tests.agents.test_examples_of_the_docs import examples
 from tests.agents.test_kafka_pipeline import HOW_TO, connected, topic

@@ -13,7 +13,7 @@ from random import Random
 import psutil
 from redis import Redis, RedisError
 
-from arrester.controlplane.domain.identity import redis_keys
+from arrester.domain.identity import redis_keys
 from tests.chaos.product import PARTS, Product
 from tests.chaos.records import APPLICATION
 

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from redis import Redis, RedisError
 from requests.adapters import HTTPAdapter
 
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     ApplicationShutdownRequested,
     Event,
     Failure,
@@ -39,8 +39,8 @@ from arrester.controlplane.domain.events import (
     TaskPaused,
     ThreadStarted,
 )
-from arrester.controlplane.domain.identity import redis_keys, uuids
-from arrester.controlplane.domain.wire import append_script, codec, limits
+from arrester.domain.identity import redis_keys, uuids
+from arrester.domain.wire import append_script, codec, limits
 from tests.chaos.product import Product
 from tests.e2e.stack import eventually
 

@@ -11,17 +11,17 @@ from django.db import connections
 from msgspec import UNSET
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.views import redrive_progress
+from arrester.domain.events import (
     CommandApplied,
     CommandKind,
     RecordsHeld,
     RecordsRedriven,
     ResumeHow,
 )
-from arrester.controlplane.domain.identity.dead_letter_ids import split_ids
-from arrester.controlplane.domain.state.states import CommandState
-from arrester.controlplane.domain.wire import dead_letter_columns
-from arrester.controlplane.views import redrive_progress
+from arrester.domain.identity.dead_letter_ids import split_ids
+from arrester.domain.state.states import CommandState
+from arrester.domain.wire import dead_letter_columns
 from tests.dashboard.story import NA, Story
 from tests.patience import PATIENCE_SECONDS
 

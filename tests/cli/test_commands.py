@@ -17,8 +17,8 @@ from arrester.cli.connection import connection
 from arrester.cli.exit_codes import NotApplied, Refused
 from arrester.cli.session import Session
 from arrester.controlplane import queries
-from arrester.controlplane.domain.events import RecordsHeld
 from arrester.controlplane.roles import TokenScope
+from arrester.domain.events import RecordsHeld
 from tests.cli.conftest import Arrester, Output
 from tests.dashboard.accounts import token
 from tests.dashboard.story import POLICY, TYPO, Story

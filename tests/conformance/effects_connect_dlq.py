@@ -12,8 +12,8 @@ from arrester.agents.dead_letters.kafka import topic_destination
 from arrester.agents.definition.builder import define
 from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.agents.spark.ship_worker_code import ship
-from arrester.controlplane.domain.error_policy.log_levels import LEVELS, LogMessage
-from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.domain.error_policy.log_levels import LEVELS, LogMessage
+from arrester.domain.error_policy.policy import Policy
 from tests.agents.kafka_cluster import RecordedAdmin, headers_of
 from tests.agents.kafka_records import (
     KafkaRecord,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arrester.controlplane.domain.error_policy.log_levels import LEVELS, LogMessage
+from arrester.domain.error_policy.log_levels import LEVELS, LogMessage
 from tests.agents.kafka_cluster import TOO_LARGE
 from tests.agents.kafka_records import KafkaRecord, add_records
 from tests.agents.pipeline_bench import Bench, server_state

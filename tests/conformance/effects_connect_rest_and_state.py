@@ -9,9 +9,9 @@ from pyspark.sql import functions as F
 from arrester.agents.definition.builder import define
 from arrester.agents.handlers import LogAndContinue, LogAndFail
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.controlplane.domain.commands.kinds import TaskAct
-from arrester.controlplane.domain.events import RecordFailed, Response, TaskDied
-from arrester.controlplane.domain.state.states import TaskStatus, ThreadStatus
+from arrester.domain.commands.kinds import TaskAct
+from arrester.domain.events import RecordFailed, Response, TaskDied
+from arrester.domain.state.states import TaskStatus, ThreadStatus
 from tests.agents.pipeline_bench import Bench, server_state, sink_to
 from tests.conformance.cases import Case
 from tests.patience import wait_until

@@ -8,7 +8,7 @@ import pytest
 
 from arrester import Agent
 from arrester.agents.runtime.instance import Ending
-from arrester.controlplane.domain.state.states import InstanceStatus
+from arrester.domain.state.states import InstanceStatus
 from tests.agents.pipeline_bench import Bench
 from tests.conformance.cases import Case
 

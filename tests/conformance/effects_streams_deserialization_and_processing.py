@@ -10,8 +10,8 @@ from arrester.agents.decisions.end_reasons import RecordFatal
 from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndContinue, LogAndFail
-from arrester.controlplane.domain.events import RecordFailed, TaskDied
-from arrester.controlplane.domain.state.states import ThreadStatus
+from arrester.domain.events import RecordFailed, TaskDied
+from arrester.domain.state.states import ThreadStatus
 from tests.agents.kafka_records import KafkaRecord, add_records, kafka_source
 from tests.agents.pipeline_bench import Bench, read_sink, server_state, sink_to
 from tests.conformance.cases import Case

@@ -8,7 +8,7 @@ from arrester.agents.dead_letters.kafka import topic_destination
 from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.agents.handlers import ErrorContext, LogAndFail, Record, RecordError
 from arrester.agents.spark.ship_worker_code import ship
-from arrester.controlplane.domain.error_policy.policy import Answer, Policy
+from arrester.domain.error_policy.policy import Answer, Policy
 from tests.agents.kafka_cluster import TOO_LARGE, RecordedAdmin, headers_of
 from tests.agents.kafka_records import KafkaRecord, add_records, kafka_source
 from tests.agents.pipeline_bench import Bench

@@ -16,13 +16,13 @@ from redis import Redis
 from arrester import Agent, Ending, StartRefused, UncaughtAnswer
 from arrester.agents.definition.builder import define
 from arrester.agents.handlers import LogAndFail
-from arrester.controlplane.domain import events
-from arrester.controlplane.domain.commands.reactions import needing_reaction, reaction_to
-from arrester.controlplane.domain.events import CommandIssued, CommandKind, EventData, StoredEvent
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state.states import ThreadStatus
-from arrester.controlplane.domain.state.stream_state import StreamState, empty
-from arrester.controlplane.domain.wire import command_codec
+from arrester.domain import events
+from arrester.domain.commands.reactions import needing_reaction, reaction_to
+from arrester.domain.events import CommandIssued, CommandKind, EventData, StoredEvent
+from arrester.domain.identity import redis_keys
+from arrester.domain.state.states import ThreadStatus
+from arrester.domain.state.stream_state import StreamState, empty
+from arrester.domain.wire import command_codec
 from tests.agents.pipeline_bench import Bench, sink_to
 from tests.agents.redis_server import FoldingSide, running
 from tests.conformance.cases import Case

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from arrester.agents.definition.builder import PipelineBuilder, define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import ErrorContext, Handler, Record, RecordError
-from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.policy import Answer
 from tests.agents.pipeline_bench import Bench, sink_to
 
 Row = dict[str, Any]

@@ -22,11 +22,11 @@ from arrester.agents.error_policy.respond import (
     respond,
 )
 from arrester.agents.error_policy.settings import ErrorSettings
-from arrester.controlplane.domain.error_policy.classify import describe
-from arrester.controlplane.domain.error_policy.exception_identity import Cause
-from arrester.controlplane.domain.error_policy.policy import Answer, Policy, StageKind
-from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
-from arrester.controlplane.domain.events import (
+from arrester.domain.error_policy.classify import describe
+from arrester.domain.error_policy.exception_identity import Cause
+from arrester.domain.error_policy.policy import Answer, Policy, StageKind
+from arrester.domain.error_policy.retry import Attempts, RetryAfter
+from arrester.domain.events import (
     Failure,
     RecordFailed,
     RecordsDeadLettered,
@@ -34,10 +34,10 @@ from arrester.controlplane.domain.events import (
     RetriesCounted,
     TaskEvent,
 )
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state.evolve import At, evolve_task
-from arrester.controlplane.domain.state.states import Counters, TaskState
-from arrester.controlplane.domain.state.uncaught_policy import UncaughtAnswer
+from arrester.domain.identity.names import TaskId
+from arrester.domain.state.evolve import At, evolve_task
+from arrester.domain.state.states import Counters, TaskState
+from arrester.domain.state.uncaught_policy import UncaughtAnswer
 from tests.conformance.cases import Known
 
 AT = At(sequence=1, occurred_at=datetime(2026, 1, 1, tzinfo=UTC))

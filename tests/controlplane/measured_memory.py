@@ -14,8 +14,8 @@ from django.contrib.auth.models import User  # noqa: E402  # Django has to be re
 from django.test import Client  # noqa: E402
 
 from arrester.controlplane import event_streams, redis_client  # noqa: E402
-from arrester.controlplane.domain.identity import redis_keys  # noqa: E402
 from arrester.controlplane.ingest import drain  # noqa: E402
+from arrester.domain.identity import redis_keys  # noqa: E402
 
 
 def peak() -> int:

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import models, store
-from arrester.controlplane.domain.events import Event, StoredEvent
-from arrester.controlplane.domain.identity import redis_keys, uuids
-from arrester.controlplane.domain.state.states import TaskState
-from arrester.controlplane.domain.state.stream_state import StreamState, empty
-from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.history import rebuild, retention
 from arrester.controlplane.views import projections, row_mapping
+from arrester.domain.events import Event, StoredEvent
+from arrester.domain.identity import redis_keys, uuids
+from arrester.domain.state.states import TaskState
+from arrester.domain.state.stream_state import StreamState, empty
+from arrester.domain.wire import codec
 from tests import histories
 from tests.histories import APPLICATION
 

@@ -18,9 +18,9 @@ from arrester.controlplane import dead_letter_records, queries, redis_client, ta
 from arrester.controlplane.celery_workers import HOUSEKEEPING
 from arrester.controlplane.dead_letter_records import files, requests
 from arrester.controlplane.dead_letter_records.files import RecordUnavailable, read_row
-from arrester.controlplane.domain.events import Event, RecordsDeadLettered
-from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.ingest import drain
+from arrester.domain.events import Event, RecordsDeadLettered
+from arrester.domain.identity import redis_keys
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, dead_lettered

@@ -16,8 +16,8 @@ from redis import Redis
 from arrester.controlplane import dead_letter_records, queries, tasks
 from arrester.controlplane.dead_letter_records import requests, topics
 from arrester.controlplane.dead_letter_records.files import RecordUnavailable
-from arrester.controlplane.domain.events import RecordsDeadLettered
 from arrester.controlplane.ingest import drain
+from arrester.domain.events import RecordsDeadLettered
 from tests import histories
 from tests.agents.kafka_cluster import KafkaCluster, kafka
 from tests.controlplane import streams

@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from arrester.controlplane import heartbeats
-from arrester.controlplane.domain.identity import redis_keys
+from arrester.domain.identity import redis_keys
 from tests.histories import APPLICATION, INSTANCE
 
 FIRST, LAST = "0001-01-01T00:00:00Z", "9999-12-31T00:00:00Z"

@@ -17,9 +17,9 @@ from redis import Redis
 from arrester.agents.transport.redis_client import AppendStatus, RedisClient
 from arrester.controlplane import actions, embedded, redis_client, redis_urls
 from arrester.controlplane.celery import broker_tls
-from arrester.controlplane.domain.errors import RedisUnavailable
-from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.settings import database_settings
+from arrester.domain.errors import RedisUnavailable
+from arrester.domain.identity import redis_keys
 from tests import tls_proxy
 from tests.agents.sample_events import INSTANCE
 from tests.controlplane.outbound.test_agent_users import SPOOL, batch

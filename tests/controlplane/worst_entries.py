@@ -12,9 +12,9 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from arrester.controlplane.domain.events import EVENT_TYPES
-from arrester.controlplane.domain.wire import codec, limits
-from arrester.controlplane.domain.wire.event_count import BATCH_EVENTS_LIMIT
+from arrester.domain.events import EVENT_TYPES
+from arrester.domain.wire import codec, limits
+from arrester.domain.wire.event_count import BATCH_EVENTS_LIMIT
 from tests.controlplane.streams import SPOOL
 from tests.histories import RUN
 

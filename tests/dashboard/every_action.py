@@ -19,13 +19,13 @@ from playwright.sync_api import Page
 from arrester.agents.failures.payload import Redaction, Reveal
 from arrester.controlplane import actions, models, queries, signing
 from arrester.controlplane.alerts import configuration
-from arrester.controlplane.domain.events import Failure, PipelinePaused, RecordFailed
-from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
-from arrester.controlplane.domain.wire.signed_messages import parse_keys
 from arrester.controlplane.login_attempts import PER_NAME_AND_ADDRESS
 from arrester.controlplane.roles import Role
 from arrester.controlplane.store import stream_entry
+from arrester.domain.events import Failure, PipelinePaused, RecordFailed
+from arrester.domain.identity.uuids import uuid7
+from arrester.domain.state.error_groups import GroupAct, GroupRequest
+from arrester.domain.wire.signed_messages import parse_keys
 from tests.dashboard.story import NA, RECORD, TYPO, Story, failure
 
 FULL = failure("produce", "app.Full", "no room")

@@ -10,10 +10,10 @@ from django.urls import reverse
 
 from arrester.controlplane import actions, alerts, queries
 from arrester.controlplane.alerts import configuration, outbox
-from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.dashboard.pages import applications, errors, tasks
+from arrester.domain.identity.uuids import uuid7
+from arrester.domain.state.error_groups import GroupAct, GroupRequest
 from tests.dashboard.story import NA, STACK, TYPO, Story, failure
 
 #: Hostile payloads: right-to-left text, control characters, markup, very long values.

@@ -8,8 +8,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from arrester.controlplane import actions, queries, redis_client
-from arrester.controlplane.domain.commands import agent_versions
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.ingest import drain
+from arrester.domain.commands import agent_versions
+from arrester.domain.events import (
     Body,
     CommandApplied,
     CommandDelivered,
@@ -37,12 +38,11 @@ from arrester.controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.identity.dead_letter_ids import dead_letter_ids
-from arrester.controlplane.domain.identity.fingerprint import fingerprint
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.wire import codec, dead_letter_columns
-from arrester.controlplane.ingest import drain
+from arrester.domain.identity import redis_keys
+from arrester.domain.identity.dead_letter_ids import dead_letter_ids
+from arrester.domain.identity.fingerprint import fingerprint
+from arrester.domain.identity.names import TaskId
+from arrester.domain.wire import codec, dead_letter_columns
 from tests.dashboard.accounts import make_user
 
 STACK = """Traceback (most recent call last):

@@ -13,8 +13,10 @@ from django.test import Client
 from django.urls import reverse
 
 from arrester.controlplane import actions, models, queries
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.history import rebuild
+from arrester.controlplane.queries import conditions
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
     CommandApplied,
     CommandKind,
     RecordsHeld,
@@ -23,9 +25,7 @@ from arrester.controlplane.domain.events import (
     TaskResumed,
     ThreadDied,
 )
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
-from arrester.controlplane.history import rebuild
-from arrester.controlplane.queries import conditions
+from arrester.domain.state.error_groups import GroupAct, GroupRequest
 from tests import truth
 from tests.dashboard.story import NA, TYPO, Story
 

@@ -20,7 +20,6 @@ from redis import Redis
 
 from arrester.controlplane import actions, embedded, models, queries, redis_client
 from arrester.controlplane.alerts.text import test_message as message_text
-from arrester.controlplane.domain.identity.uuids import uuid7
 from arrester.controlplane.history import audit_verification
 from arrester.controlplane.login_attempts import PER_NAME_AND_ADDRESS
 from arrester.controlplane.roles import Role, TokenScope
@@ -28,6 +27,7 @@ from arrester.dashboard import permissions
 from arrester.dashboard.pages import exports
 from arrester.dashboard.pages.errors import TABS as ERROR_TABS
 from arrester.dashboard.pages.exports import EXPORTS, FORMS
+from arrester.domain.identity.uuids import uuid7
 from tests.dashboard.accounts import PASSWORD, logged_in, make_user, person
 from tests.dashboard.every_action import done, user_actions
 from tests.dashboard.pages.test_query_counts import asked, urls

@@ -17,9 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
 from arrester.controlplane import actions, models, queries, quotas, redis_client, store
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.outbound import backpressure, quota_check
+from arrester.domain.identity import redis_keys
+from arrester.domain.wire import codec
 from tests.controlplane import streams
 from tests.dashboard.story import Story
 from tests.services import REPOSITORY

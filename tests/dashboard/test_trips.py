@@ -17,8 +17,8 @@ from redis import Redis
 
 from arrester import Agent, LogAndContinue, LogAndPause
 from arrester.controlplane import embedded
-from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.ingest import drain
+from arrester.domain.identity import redis_keys
 from tests.agents.flights import FLIGHT, World, validate
 from tests.dashboard.story import Story
 from tests.patience import wait_until

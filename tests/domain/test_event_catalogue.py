@@ -12,8 +12,8 @@ import pytest
 from hypothesis import Phase, find, settings
 from hypothesis.errors import NoSuchExample
 
-from arrester.controlplane.domain.events import EVENT_TYPES, Event
-from arrester.controlplane.domain.wire import codec, received_batch
+from arrester.domain.events import EVENT_TYPES, Event
+from arrester.domain.wire import codec, received_batch
 from tests import histories
 from tests.services import REPOSITORY
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.json_patch import (
+from arrester.domain.errors import InvalidValue
+from arrester.domain.json_patch import (
     MAX_CHARACTERS,
     MAX_OPERATIONS,
     JsonPatch,

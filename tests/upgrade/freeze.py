@@ -20,7 +20,7 @@ from typing import Any, get_args
 from hypothesis import Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
-from arrester.controlplane.domain.events import Event, EventData
+from arrester.domain.events import Event, EventData
 from tests import histories, services
 from tests.upgrade.sample import APPLICATION, ROWS, pipeline_over
 

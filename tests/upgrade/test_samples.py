@@ -19,10 +19,10 @@ from redis import Redis
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.transport.spool_ownership import open_spool
 from arrester.controlplane import embedded
-from arrester.controlplane.domain.events import Event, RecordFailed, ResumeHow
-from arrester.controlplane.domain.wire import received_batch
 from arrester.controlplane.history import rebuild
 from arrester.controlplane.ingest import drain
+from arrester.domain.events import Event, RecordFailed, ResumeHow
+from arrester.domain.wire import received_batch
 from tests import histories
 from tests.agents.pipeline_bench import Bench
 from tests.agents.sample_events import NOW

@@ -8,21 +8,21 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.journal.entries import Chunk
 from arrester.agents.journal.task_ledger import TaskLedger
 from arrester.agents.runtime.thread_protocol import PipelineCommand, PolicyCommand, TaskCommand
-from arrester.controlplane.domain.commands.kinds import TASK_KINDS, TaskAct
-from arrester.controlplane.domain.commands.task_refusals import (
+from arrester.domain.commands.kinds import TASK_KINDS, TaskAct
+from arrester.domain.commands.task_refusals import (
     NEEDS_FAILED_RECORD,
     key_refusal,
     target_refusal,
 )
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     PipelinePaused,
     PipelineResumed,
     ResumeHow,
     TaskRestarted,
     TaskResumed,
 )
-from arrester.controlplane.domain.plural import plural
-from arrester.controlplane.domain.state.states import PipelinePause
+from arrester.domain.plural import plural
+from arrester.domain.state.states import PipelinePause
 
 #: Why the state of a task forbids what an agent is to do with it: the rules of the server.
 _REFUSALS = {each.how: each.refusal for each in TASK_KINDS.values() if each.how}

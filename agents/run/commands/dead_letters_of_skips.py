@@ -33,7 +33,7 @@ from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.spark.job_description import JobDescription
 from arrester.agents.spark.local_frame import local_frame
 from arrester.agents.worker.columns import ERROR, ERROR_TYPE, OUTCOME, POSITION, ROW, TASK
-from arrester.controlplane.domain.python_versions import UTC
+from arrester.domain.python_versions import UTC
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _SKIPPED_CHUNK, _HAS_FAILED = "__arrester_skipped_chunk", "__arrester_has_failed"

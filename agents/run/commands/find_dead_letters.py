@@ -21,9 +21,9 @@ from arrester.agents.run.commands.redrive import DeadLetterRedriver, SelectedDea
 from arrester.agents.runtime.redrive_result import InvalidDeadLetter
 from arrester.agents.runtime.thread_protocol import RedriveCommand
 from arrester.agents.spark.local_checkpoint import releasing
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.identity.dead_letter_ids import split_ids
-from arrester.controlplane.domain.json_patch import JsonPatch, PatchFailed
+from arrester.domain.errors import InvalidValue
+from arrester.domain.identity.dead_letter_ids import split_ids
+from arrester.domain.json_patch import JsonPatch, PatchFailed
 
 #: A patch changes records in the driver: the size of their rows, in characters, is limited.
 MAX_PATCHED: Final = 64 * 1024 * 1024

@@ -34,9 +34,9 @@ from arrester.agents.run.commands.record_mender import RecordMender
 from arrester.agents.run.processor import Processor
 from arrester.agents.runtime.thread_protocol import PipelineCommand, PolicyCommand, TaskCommand
 from arrester.agents.spark.errors import Problem
-from arrester.controlplane.domain.commands.kinds import TaskAct
-from arrester.controlplane.domain.commands.pipeline_refusals import pause_refusal
-from arrester.controlplane.domain.events import (
+from arrester.domain.commands.kinds import TaskAct
+from arrester.domain.commands.pipeline_refusals import pause_refusal
+from arrester.domain.events import (
     CommandApplied,
     CommandRefused,
     EventData,
@@ -45,8 +45,8 @@ from arrester.controlplane.domain.events import (
     ResumeHow,
     TaskPaused,
 )
-from arrester.controlplane.domain.python_versions import UTC
-from arrester.controlplane.domain.state.policy_overrides import retry_refusal, stage_refusal
+from arrester.domain.python_versions import UTC
+from arrester.domain.state.policy_overrides import retry_refusal, stage_refusal
 
 _log = logging.getLogger("arrester.thread")
 

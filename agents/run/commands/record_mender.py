@@ -25,8 +25,8 @@ from arrester.agents.journal.task_ledger import TaskLedger
 from arrester.agents.spark.job_description import JobDescription
 from arrester.agents.spark.local_frame import local_frame
 from arrester.agents.worker.columns import MENDED_BY, POSITION, ROW, TASK
-from arrester.controlplane.domain.errors import ArresterError
-from arrester.controlplane.domain.json_patch import JsonPatch
+from arrester.domain.errors import ArresterError
+from arrester.domain.json_patch import JsonPatch
 
 _TEXT = "__arrester_text"
 _CHANGED = T.StructType(

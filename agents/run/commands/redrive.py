@@ -42,15 +42,15 @@ from arrester.agents.spark.local_checkpoint import (
 )
 from arrester.agents.spark.session_conf import exact_parquet
 from arrester.agents.worker.columns import POSITION, ROW, TASK
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
     CommandApplied,
     EventData,
     RecordsHeld,
     RecordsRedriven,
 )
-from arrester.controlplane.domain.plural import plural
-from arrester.controlplane.domain.python_versions import UTC
+from arrester.domain.plural import plural
+from arrester.domain.python_versions import UTC
 
 _log = logging.getLogger("arrester.thread")
 

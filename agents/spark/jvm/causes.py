@@ -11,8 +11,8 @@ from pyspark.errors.exceptions.captured import CapturedException
 
 from arrester.agents.spark.jvm.java_inspector import class_names
 from arrester.agents.spark.worker_tracebacks import exception_traced_in
-from arrester.controlplane.domain.error_policy.classify import describe, unwrapped
-from arrester.controlplane.domain.error_policy.exception_identity import Cause
+from arrester.domain.error_policy.classify import describe, unwrapped
+from arrester.domain.error_policy.exception_identity import Cause
 
 #: The longest chains of causes that are read.
 _JAVA_CAUSES: Final = 10

@@ -18,7 +18,7 @@ from arrester.agents.spark.jvm.catalyst import (
     transform_up,
 )
 from arrester.agents.spark.jvm.timestamp_casts import with_date
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 _AVRO: Final = "AvroDataToCatalyst"
 #: Parsers that return NULL for bad input by default. They get the mode FAILFAST.

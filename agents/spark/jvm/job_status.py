@@ -15,7 +15,7 @@ from arrester.agents.spark.jvm.catalyst import to_list
 from arrester.agents.spark.jvm.causes import java_exception_of
 from arrester.agents.spark.jvm.classes import jvm_class
 from arrester.agents.spark.jvm.stored_rows import ROW_INDEX_BITS
-from arrester.controlplane.domain.error_policy.exception_identity import linked
+from arrester.domain.error_policy.exception_identity import linked
 
 #: How long to wait for the state of a failed job.
 _FAILED_SECONDS = 5.0

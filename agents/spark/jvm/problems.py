@@ -32,9 +32,9 @@ from arrester.agents.spark.worker_tracebacks import (
     is_of_job,
 )
 from arrester.agents.worker.errors import class_name, error_fields
-from arrester.controlplane.domain.error_policy.classify import describe, unwrapped
-from arrester.controlplane.domain.error_policy.exception_identity import Cause
-from arrester.controlplane.domain.error_policy.failure_classes import WRAPPERS
+from arrester.domain.error_policy.classify import describe, unwrapped
+from arrester.domain.error_policy.exception_identity import Cause
+from arrester.domain.error_policy.failure_classes import WRAPPERS
 
 #: What Spark raises on the driver. Only some of its Java exceptions get a class of PySpark.
 SPARK_EXCEPTIONS: Final = (PySparkException, Py4JJavaError)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from arrester.agents.spark.jvm.classes import jvm_class
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 _SETTING: Final = "spark.sql.session.timeZone"
 _DATE_TIME_UTILS = "org.apache.spark.sql.catalyst.util.DateTimeUtils"

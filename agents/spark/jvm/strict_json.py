@@ -22,7 +22,7 @@ from arrester.agents.spark.jvm.catalyst import (
 )
 from arrester.agents.spark.jvm.failfast import analysed, option_names
 from arrester.agents.spark.jvm.try_eval import by_name
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 _PARSER: Final = "JsonToStructs"
 #: Options, with names in lower case. Without them, a number in the text of a date is a count of

@@ -20,7 +20,7 @@ from arrester.agents.spark.jvm.catalyst import (
     python_type,
     to_seq,
 )
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 #: The second one is `to_timestamp`. Other functions of times have a cast around a text.
 _CASTS: Final = ("Cast", "ParseToTimestamp")

@@ -12,7 +12,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from arrester.agents.spark.jvm.classes import class_object, has_jvm_class, method_names
-from arrester.controlplane.domain.errors import ArresterError
+from arrester.domain.errors import ArresterError
 
 _log = logging.getLogger("arrester.agent")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.wire.signed_messages import SERVER_KEY, parse_keys
 from arrester.controlplane.history import audit_export, audit_verification
+from arrester.domain.errors import InvalidValue
+from arrester.domain.wire.signed_messages import SERVER_KEY, parse_keys
 
 BROKEN, OTHER_KEY = 1, 2
 

@@ -11,8 +11,8 @@ from django.core.management.base import BaseCommand
 from django.db import transaction
 
 from arrester.controlplane import actions, signing
-from arrester.controlplane.domain.wire.signed_messages import SERVER_KEY
 from arrester.controlplane.local import demo
+from arrester.domain.wire.signed_messages import SERVER_KEY
 
 USERS = ("admin", "operator", "viewer")
 #: The password of the Redis user of the demo's agent.

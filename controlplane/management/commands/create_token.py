@@ -8,8 +8,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from arrester.controlplane import actions
 from arrester.controlplane.actions import tokens
-from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.roles import TokenScope
+from arrester.domain.errors import ArresterError
 
 
 class Command(BaseCommand):

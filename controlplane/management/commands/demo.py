@@ -9,8 +9,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.state.states import InstanceState, InstanceStatus
 from arrester.controlplane.local import demo
+from arrester.domain.state.states import InstanceState, InstanceStatus
 
 WAIT_SECONDS = 60
 POLL_SECONDS = 0.5

@@ -8,8 +8,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import ProgrammingError
 
-from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.history import dead_letter_erasure, erasure
+from arrester.domain.errors import ArresterError
 
 
 class Command(BaseCommand):

@@ -7,9 +7,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.history import rebuild
 from arrester.controlplane.management.progress import progress
+from arrester.domain.errors import ArresterError
 
 #: Differences printed per application; the total is always printed.
 PRINTED_DIFFERENCES = 20

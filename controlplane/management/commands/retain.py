@@ -9,10 +9,10 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from arrester.controlplane.domain.errors import ArresterError
 from arrester.controlplane.history import retention
 from arrester.controlplane.history.rebuild import Progress
 from arrester.controlplane.management.progress import progress
+from arrester.domain.errors import ArresterError
 
 
 class Command(BaseCommand):

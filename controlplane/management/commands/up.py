@@ -22,8 +22,6 @@ from django.db import connections
 import arrester
 from arrester.controlplane import embedded, redis_urls, signing
 from arrester.controlplane.celery_workers import FOLDS, HOUSEKEEPING, WORKER_OPTIONS
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.wire.signed_messages import SERVER_KEY
 from arrester.controlplane.env import Environment, InvalidSetting
 from arrester.controlplane.local import demo, forked
 from arrester.controlplane.local.supervisor import Child, SupervisedServer, Supervisor
@@ -34,6 +32,8 @@ from arrester.controlplane.management.commands.bootstrap import (
 )
 from arrester.controlplane.outbound import agent_users
 from arrester.controlplane.settings import database_settings
+from arrester.domain.identity import redis_keys
+from arrester.domain.wire.signed_messages import SERVER_KEY
 
 WEB_START_SECONDS = 60
 # The exit code of the demo pipeline after a shutdown command.

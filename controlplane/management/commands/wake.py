@@ -17,11 +17,11 @@ from kombu.exceptions import OperationalError
 from arrester.controlplane import actions, event_streams, reachability, redis_client, tasks
 from arrester.controlplane.celery import DRAINS
 from arrester.controlplane.celery_workers import FOLDS
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.identity.names import check_name
 from arrester.controlplane.ingest import drain_requests
 from arrester.controlplane.outbound import agent_connections, backpressure
+from arrester.domain.errors import InvalidValue
+from arrester.domain.identity import redis_keys
+from arrester.domain.identity.names import check_name
 
 log = logging.getLogger(__name__)
 #: Interval for finding new streams; also the longest reaction time to a signal.

@@ -12,7 +12,6 @@ from uuid import UUID
 
 import msgspec
 
-from arrester.controlplane.domain.state.states import InstanceState, ThreadState
 from arrester.controlplane.queries.conditions import (
     commands,
     errors,
@@ -28,6 +27,7 @@ from arrester.controlplane.queries.conditions.isolation import Search, Seen
 from arrester.controlplane.queries.operation import health as parts
 from arrester.controlplane.queries.operation.health import Health, Lag
 from arrester.controlplane.views import row_mapping
+from arrester.domain.state.states import InstanceState, ThreadState
 
 _URGENCY = {cause: place for place, cause in enumerate(AlertCause)}
 

@@ -10,14 +10,14 @@ from uuid import UUID
 
 import msgspec
 
-from arrester.controlplane.domain.commands.kinds import KINDS
-from arrester.controlplane.domain.commands.verdict import Outcome, Verdict, newest_verdict
-from arrester.controlplane.domain.state.states import CommandState, CommandStatus
 from arrester.controlplane.queries import sql
 from arrester.controlplane.queries.conditions import condition
 from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.controlplane.queries.conditions.condition import Condition
 from arrester.controlplane.views import row_mapping
+from arrester.domain.commands.kinds import KINDS
+from arrester.domain.commands.verdict import Outcome, Verdict, newest_verdict
+from arrester.domain.state.states import CommandState, CommandStatus
 
 #: A live instance answers within a second; after this time an operator should look.
 ANSWER_WITHIN = timedelta(seconds=10)

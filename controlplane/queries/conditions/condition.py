@@ -11,8 +11,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Meta
 
-from arrester.controlplane.domain.identity.names import TaskId
 from arrester.controlplane.queries.conditions.causes import AlertCause
+from arrester.domain.identity.names import TaskId
 
 #: The most conditions of one cause in one application, the oldest first; the rest is counted.
 MOST = 1000

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from arrester.controlplane.domain.state.states import GroupState
 from arrester.controlplane.queries import sql
 from arrester.controlplane.queries.conditions import condition
 from arrester.controlplane.queries.conditions.causes import AlertCause, AllLimits
@@ -17,6 +16,7 @@ from arrester.controlplane.queries.conditions.condition import (
     shortened,
 )
 from arrester.controlplane.views import row_mapping
+from arrester.domain.state.states import GroupState
 
 #: How long an error is new, and the minutes of the failure rate.
 NEW_FOR = timedelta(hours=24)

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from arrester.controlplane.domain.state.live_runs import RunStatus, live, run_status
-from arrester.controlplane.domain.state.states import InstanceState, ThreadState
 from arrester.controlplane.queries.conditions.causes import AlertCause, AllLimits, Limits
 from arrester.controlplane.queries.conditions.condition import (
     Condition,
@@ -20,6 +18,8 @@ from arrester.controlplane.queries.flow import sums
 from arrester.controlplane.queries.flow.measured import ARRIVAL, RATE, measures_flow, newest
 from arrester.controlplane.queries.flow.sums import FlowSums, NewestFlow
 from arrester.controlplane.views import live_checkpoints
+from arrester.domain.state.live_runs import RunStatus, live, run_status
+from arrester.domain.state.states import InstanceState, ThreadState
 
 #: A share of fewer records in some minutes is no sign.
 LEAST_RECORDS = 100

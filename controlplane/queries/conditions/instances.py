@@ -7,16 +7,6 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 from uuid import UUID
 
-from arrester.controlplane.domain.events import DRIVER
-from arrester.controlplane.domain.state.failure_text import cause
-from arrester.controlplane.domain.state.live_runs import live
-from arrester.controlplane.domain.state.states import (
-    ENDED,
-    ApplicationStatus,
-    InstanceState,
-    ThreadState,
-    if_set,
-)
 from arrester.controlplane.queries import sql
 from arrester.controlplane.queries.conditions.causes import AlertCause, AllLimits
 from arrester.controlplane.queries.conditions.condition import (
@@ -29,6 +19,16 @@ from arrester.controlplane.queries.conditions.condition import (
 )
 from arrester.controlplane.queries.current_state.instances import LIVE
 from arrester.controlplane.views import live_checkpoints, row_mapping
+from arrester.domain.events import DRIVER
+from arrester.domain.state.failure_text import cause
+from arrester.domain.state.live_runs import live
+from arrester.domain.state.states import (
+    ENDED,
+    ApplicationStatus,
+    InstanceState,
+    ThreadState,
+    if_set,
+)
 
 # Those that are live, those of runs, and the newest of each application.
 _NEEDED = f"""(%s::text IS NULL OR application = %s) AND ({LIVE} OR id = ANY(%s::uuid[])

@@ -17,7 +17,6 @@ from django.db import InterfaceError, OperationalError, connection, transaction
 from psycopg.errors import QueryCanceled
 
 from arrester.controlplane import redis_client
-from arrester.controlplane.domain.state.states import InstanceState, ThreadState
 from arrester.controlplane.queries.conditions.causes import AlertCause, AllLimits
 from arrester.controlplane.queries.conditions.condition import (
     Condition,
@@ -25,6 +24,7 @@ from arrester.controlplane.queries.conditions.condition import (
     shortened,
 )
 from arrester.controlplane.queries.conditions.stops import Stop
+from arrester.domain.state.states import InstanceState, ThreadState
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -9,16 +9,6 @@ from operator import attrgetter
 from uuid import UUID
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.state.failure_text import cause
-from arrester.controlplane.domain.state.live_runs import RunStatus, live, run_status
-from arrester.controlplane.domain.state.states import (
-    GroupState,
-    GroupStatus,
-    InstanceState,
-    TaskStatus,
-    ThreadState,
-    ThreadStatus,
-)
 from arrester.controlplane.queries.conditions.causes import AlertCause, AllLimits
 from arrester.controlplane.queries.conditions.condition import (
     Condition,
@@ -35,6 +25,16 @@ from arrester.controlplane.queries.failure_history.error_groups import groups_by
 from arrester.controlplane.queries.flow.measured import measures_flow, newest
 from arrester.controlplane.store.column_values import hash_text
 from arrester.controlplane.views import live_checkpoints
+from arrester.domain.state.failure_text import cause
+from arrester.domain.state.live_runs import RunStatus, live, run_status
+from arrester.domain.state.states import (
+    GroupState,
+    GroupStatus,
+    InstanceState,
+    TaskStatus,
+    ThreadState,
+    ThreadStatus,
+)
 
 _HOUR = timedelta(hours=1)
 CAUSES = frozenset(

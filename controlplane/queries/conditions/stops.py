@@ -12,16 +12,6 @@ from uuid import UUID
 
 import msgspec
 
-from arrester.controlplane.domain.state.failure_text import cause
-from arrester.controlplane.domain.state.live_runs import live
-from arrester.controlplane.domain.state.states import (
-    GroupState,
-    InstanceState,
-    TaskState,
-    TaskStatus,
-    ThreadState,
-    ThreadStatus,
-)
 from arrester.controlplane.queries import sql
 from arrester.controlplane.queries.conditions import condition
 from arrester.controlplane.queries.conditions.causes import AlertCause, AllLimits
@@ -37,6 +27,16 @@ from arrester.controlplane.queries.conditions.condition import (
 )
 from arrester.controlplane.queries.failure_history.error_groups import groups_by_key
 from arrester.controlplane.views import live_checkpoints, row_mapping
+from arrester.domain.state.failure_text import cause
+from arrester.domain.state.live_runs import live
+from arrester.domain.state.states import (
+    GroupState,
+    InstanceState,
+    TaskState,
+    TaskStatus,
+    ThreadState,
+    ThreadStatus,
+)
 
 # Tasks stopped by a muted error are left out.
 _STOPPED = f"""

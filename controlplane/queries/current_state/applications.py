@@ -11,8 +11,6 @@ from django.db.models import Count, QuerySet
 from msgspec import Meta
 
 from arrester.controlplane import models, store
-from arrester.controlplane.domain.errors import NotFound
-from arrester.controlplane.domain.state.states import ApplicationState, CommandState, TaskStatus
 from arrester.controlplane.queries import paging
 from arrester.controlplane.queries.current_state import task_grid
 from arrester.controlplane.queries.current_state.instances import instance_counts
@@ -20,6 +18,8 @@ from arrester.controlplane.queries.operation import health
 from arrester.controlplane.queries.operation.health import Lag
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import row_mapping
+from arrester.domain.errors import NotFound
+from arrester.domain.state.states import ApplicationState, CommandState, TaskStatus
 
 #: The newest command of each application.
 _LAST = """(application, id) IN (

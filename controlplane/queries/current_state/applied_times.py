@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from arrester.controlplane.domain.commands.kinds import KINDS, AppliedBy, Subject
 from arrester.controlplane.queries import sql
+from arrester.domain.commands.kinds import KINDS, AppliedBy, Subject
 
 #: The commands that an agent applies between two micro-batches.
 _BETWEEN_BATCHES = [

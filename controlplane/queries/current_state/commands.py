@@ -9,23 +9,23 @@ from uuid import UUID
 from msgspec import UNSET
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.commands.kinds import ROLLOUTS
-from arrester.controlplane.domain.commands.redrive import RedriveProgress
-from arrester.controlplane.domain.commands.rollout import Progress
-from arrester.controlplane.domain.commands.verdict import NextStop, Verdict, has_verdict, verdict_of
-from arrester.controlplane.domain.errors import NotFound
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.queries import paging, sql
+from arrester.controlplane.queries.paging import Page, task_id
+from arrester.controlplane.views import rollout_progress, row_mapping
+from arrester.controlplane.views.redrive_progress import progress_of as progress_of_redrive
+from arrester.domain.commands.kinds import ROLLOUTS
+from arrester.domain.commands.redrive import RedriveProgress
+from arrester.domain.commands.rollout import Progress
+from arrester.domain.commands.verdict import NextStop, Verdict, has_verdict, verdict_of
+from arrester.domain.errors import NotFound
+from arrester.domain.events import (
     CommandKind,
     Rollout,
     StoredEvent,
     TaskDied,
     TaskPaused,
 )
-from arrester.controlplane.domain.state.states import CommandState, TaskState
-from arrester.controlplane.queries import paging, sql
-from arrester.controlplane.queries.paging import Page, task_id
-from arrester.controlplane.views import rollout_progress, row_mapping
-from arrester.controlplane.views.redrive_progress import progress_of as progress_of_redrive
+from arrester.domain.state.states import CommandState, TaskState
 
 
 def command(id: UUID) -> CommandState:

@@ -17,12 +17,12 @@ from django.utils import timezone
 from msgspec import Meta
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.events import RecordsHeld
-from arrester.controlplane.domain.state.states import TaskState, TaskStatus
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.failure_history.counts import IntervalCount
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import live_checkpoints, row_mapping
+from arrester.domain.events import RecordsHeld
+from arrester.domain.state.states import TaskState, TaskStatus
 
 #: The events of a task among which its reports of held records are looked for, and the longest time
 #: since the last event.

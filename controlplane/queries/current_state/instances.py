@@ -13,12 +13,12 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from arrester.controlplane import heartbeats
-from arrester.controlplane.domain.errors import NotFound
-from arrester.controlplane.domain.state.states import ENDED, InstanceState
-from arrester.controlplane.domain.wire.codec import InProgress, RunFlow
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import row_mapping
+from arrester.domain.errors import NotFound
+from arrester.domain.state.states import ENDED, InstanceState
+from arrester.domain.wire.codec import InProgress, RunFlow
 
 _STARTED = "coalesce(started_at, to_timestamp(0))"
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)

@@ -10,11 +10,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from arrester.controlplane.domain.state.states import (
-    CommandState,
-    TaskStatus,
-    ThreadState,
-)
 from arrester.controlplane.queries import sql
 from arrester.controlplane.queries.current_state import task_grid
 from arrester.controlplane.queries.current_state.applications import application_names
@@ -22,6 +17,11 @@ from arrester.controlplane.queries.current_state.instances import instance_count
 from arrester.controlplane.queries.operation import health
 from arrester.controlplane.queries.operation.health import Health, Lag
 from arrester.controlplane.views import live_checkpoints, row_mapping
+from arrester.domain.state.states import (
+    CommandState,
+    TaskStatus,
+    ThreadState,
+)
 
 #: Whether a task is stopped by a muted error.
 _MUTED = """EXISTS (SELECT FROM error_group WHERE error_group.application = task.application

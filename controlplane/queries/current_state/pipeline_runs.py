@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from arrester.controlplane.domain.commands import recipients
-from arrester.controlplane.domain.state.states import (
+from arrester.controlplane.queries.current_state import task_grid
+from arrester.domain.commands import recipients
+from arrester.domain.state.states import (
     ApplicationState,
     InstanceState,
     ThreadState,
 )
-from arrester.controlplane.domain.state.stream_state import StreamState
-from arrester.controlplane.queries.current_state import task_grid
+from arrester.domain.state.stream_state import StreamState
 
 
 def runs(

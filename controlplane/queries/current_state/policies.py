@@ -7,18 +7,18 @@ from datetime import datetime
 
 import msgspec
 
-from arrester.controlplane.domain.error_policy.tolerance import Window
-from arrester.controlplane.domain.events import PipelineDescribed
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state import tolerance_usage
-from arrester.controlplane.domain.state.live_runs import live
-from arrester.controlplane.domain.state.states import (
+from arrester.controlplane.queries.current_state import task_grid
+from arrester.controlplane.views import live_checkpoints
+from arrester.domain.error_policy.tolerance import Window
+from arrester.domain.events import PipelineDescribed
+from arrester.domain.identity.names import TaskId
+from arrester.domain.state import tolerance_usage
+from arrester.domain.state.live_runs import live
+from arrester.domain.state.states import (
     TaskState,
     ThreadState,
     ThreadStatus,
 )
-from arrester.controlplane.queries.current_state import task_grid
-from arrester.controlplane.views import live_checkpoints
 
 
 class Gauge(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,11 +10,11 @@ import msgspec
 from django.conf import settings
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.events import CommandKind
-from arrester.controlplane.domain.identity import uuids
-from arrester.controlplane.domain.state.states import TaskState
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.views import live_checkpoints, row_mapping
+from arrester.domain.events import CommandKind
+from arrester.domain.identity import uuids
+from arrester.domain.state.states import TaskState
 
 #: Whether a task may be resumed together with others.
 _RESUMABLE = (

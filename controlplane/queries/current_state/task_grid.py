@@ -12,15 +12,15 @@ from uuid import UUID
 
 import msgspec
 
-from arrester.controlplane.domain.state.live_runs import RunStatus, live, run_status
-from arrester.controlplane.domain.state.states import (
+from arrester.controlplane.queries import paging, sql
+from arrester.controlplane.views import live_checkpoints, row_mapping
+from arrester.domain.state.live_runs import RunStatus, live, run_status
+from arrester.domain.state.states import (
     InstanceState,
     TaskState,
     TaskStatus,
     ThreadState,
 )
-from arrester.controlplane.queries import paging, sql
-from arrester.controlplane.views import live_checkpoints, row_mapping
 
 _FIRST_TASKS = f"""digest IN (
     SELECT first.digest FROM {live_checkpoints.TABLE} AS line (application, pipeline, checkpoint),

@@ -10,11 +10,17 @@ from uuid import UUID
 
 import msgspec
 
-from arrester.controlplane.domain.commands.verdict import Verdict, newest_verdict
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import StoredEvent
-from arrester.controlplane.domain.state.live_runs import live, no_run_since
-from arrester.controlplane.domain.state.states import (
+from arrester.controlplane.queries import paging, sql
+from arrester.controlplane.queries.current_state import commands
+from arrester.controlplane.queries.current_state.task_grid import NO_RUN
+from arrester.controlplane.queries.failure_history import history
+from arrester.controlplane.queries.paging import Page
+from arrester.controlplane.views import live_checkpoints, row_mapping
+from arrester.domain.commands.verdict import Verdict, newest_verdict
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import StoredEvent
+from arrester.domain.state.live_runs import live, no_run_since
+from arrester.domain.state.states import (
     CommandState,
     GroupState,
     InstanceState,
@@ -22,12 +28,6 @@ from arrester.controlplane.domain.state.states import (
     TaskStatus,
     ThreadState,
 )
-from arrester.controlplane.queries import paging, sql
-from arrester.controlplane.queries.current_state import commands
-from arrester.controlplane.queries.current_state.task_grid import NO_RUN
-from arrester.controlplane.queries.failure_history import history
-from arrester.controlplane.queries.paging import Page
-from arrester.controlplane.views import live_checkpoints, row_mapping
 
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 #: The sort columns of a list; with `-` before the name, the largest is first. A task that never

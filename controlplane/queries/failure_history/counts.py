@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from arrester.controlplane.domain.state.states import GroupState, GroupStatus
 from arrester.controlplane.models.counts import STEPS
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.failure_history.error_groups import groups_by_key
 from arrester.controlplane.store.column_values import MAX_BIGINT
+from arrester.domain.state.states import GroupState, GroupStatus
 
 Key = tuple[str, str]
 HOUR = timedelta(hours=1)

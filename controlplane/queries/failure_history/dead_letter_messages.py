@@ -7,8 +7,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.events import RecordFailed, StoredEvent
-from arrester.controlplane.domain.identity.names import task_id
+from arrester.domain.events import RecordFailed, StoredEvent
+from arrester.domain.identity.names import task_id
 
 #: The failures that a page searches, of all its events together.
 SEARCHED = 1_000

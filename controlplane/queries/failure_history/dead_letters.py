@@ -15,10 +15,6 @@ import msgspec
 from msgspec import Meta
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.errors import InvalidValue, NotFound
-from arrester.controlplane.domain.events import RecordFailed, RecordsDeadLettered, StoredEvent
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state.states import GroupState
 from arrester.controlplane.models import NO_CAUSE, OPEN, DeadLetterStatus
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.failure_history import dead_letter_messages
@@ -31,6 +27,10 @@ from arrester.controlplane.views.dead_letter_selection import (
     DeadLetterFilter,
     totals_of,
 )
+from arrester.domain.errors import InvalidValue, NotFound
+from arrester.domain.events import RecordFailed, RecordsDeadLettered, StoredEvent
+from arrester.domain.identity.names import TaskId
+from arrester.domain.state.states import GroupState
 
 #: The failures of a task that are searched for the one of a dead letter.
 SEARCHED = 1_000

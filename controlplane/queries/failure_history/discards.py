@@ -6,10 +6,10 @@ from itertools import islice
 from uuid import UUID
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.events import DeadLettersDiscarded, StoredEvent
-from arrester.controlplane.domain.wire.dead_letter_columns import discarded_ids
 from arrester.controlplane.models import DeadLetterStatus
 from arrester.controlplane.queries.failure_history.dead_letters import DeadLetter
+from arrester.domain.events import DeadLettersDiscarded, StoredEvent
+from arrester.domain.wire.dead_letter_columns import discarded_ids
 
 #: The newest discards of the task that are searched.
 SEARCHED = 100

@@ -15,15 +15,15 @@ import msgspec
 from msgspec import Meta
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.errors import InvalidValue, NotFound
-from arrester.controlplane.domain.events import StoredEvent
-from arrester.controlplane.domain.state.states import GroupState, GroupStatus, TaskState
 from arrester.controlplane.models.views import about
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.failure_history import history
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.store.column_values import fit
 from arrester.controlplane.views import live_checkpoints, row_mapping
+from arrester.domain.errors import InvalidValue, NotFound
+from arrester.domain.events import StoredEvent
+from arrester.domain.state.states import GroupState, GroupStatus, TaskState
 
 #: The sort columns of a list; with `-` before the name, the largest is first.
 SORTS = ("last_seen", "first_seen", "count", "exception_class")

@@ -15,14 +15,14 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from arrester.controlplane import models, store
-from arrester.controlplane.domain.errors import InvalidValue, NotFound
-from arrester.controlplane.domain.events import StoredEvent
-from arrester.controlplane.domain.identity.names import TaskDigest, TaskId
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.store import prepared_statements
 from arrester.controlplane.store.column_values import ANY, MAX_BIGINT, fit, fit_or_none
 from arrester.controlplane.views import row_mapping
+from arrester.domain.errors import InvalidValue, NotFound
+from arrester.domain.events import StoredEvent
+from arrester.domain.identity.names import TaskDigest, TaskId
 
 #: Up to this many error groups are scanned one by one. A stage or class of more groups is frequent
 #: enough to fill a page from the log in order.

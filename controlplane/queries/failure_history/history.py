@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import msgspec
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.errors import BeforeHistory, NotFound
-from arrester.controlplane.domain.events import StoredEvent
 from arrester.controlplane.queries import paging
 from arrester.controlplane.queries.paging import Page, task_id
 from arrester.controlplane.store.column_values import MAX_BIGINT
 from arrester.controlplane.views import row_mapping
+from arrester.domain.errors import BeforeHistory, NotFound
+from arrester.domain.events import StoredEvent
 
 
 class Neighbours(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,14 +10,14 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.commands import agent_versions
-from arrester.controlplane.domain.python_versions import StrEnum
-from arrester.controlplane.domain.state.states import InstanceState, ThreadState
 from arrester.controlplane.queries.current_state.instances import flow_now
 from arrester.controlplane.queries.flow import sums
 from arrester.controlplane.queries.flow.sums import NewestFlow, RecentSums
 from arrester.controlplane.views import live_checkpoints
 from arrester.controlplane.views.live_checkpoints import PipelineKey
+from arrester.domain.commands import agent_versions
+from arrester.domain.python_versions import StrEnum
+from arrester.domain.state.states import InstanceState, ThreadState
 
 #: The time of rates: long enough for a micro-batch a minute, short enough for "now".
 RATE: Final = timedelta(minutes=5)

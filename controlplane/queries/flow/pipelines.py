@@ -14,14 +14,6 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from arrester.controlplane.domain.errors import NotFound
-from arrester.controlplane.domain.state.live_runs import RunStatus, live, no_run_since, run_status
-from arrester.controlplane.domain.state.states import (
-    InstanceState,
-    PipelinePause,
-    TaskStatus,
-    ThreadState,
-)
 from arrester.controlplane.queries import paging
 from arrester.controlplane.queries.current_state import task_grid
 from arrester.controlplane.queries.flow.measured import Measured, Trend, measures_flow
@@ -29,6 +21,14 @@ from arrester.controlplane.queries.flow.sums import FlowSums, NewestFlow
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import live_checkpoints, row_mapping
 from arrester.controlplane.views.live_checkpoints import PipelineKey
+from arrester.domain.errors import NotFound
+from arrester.domain.state.live_runs import RunStatus, live, no_run_since, run_status
+from arrester.domain.state.states import (
+    InstanceState,
+    PipelinePause,
+    TaskStatus,
+    ThreadState,
+)
 
 
 class PipelineFlow(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,11 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from arrester.controlplane import store
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.queries import paging, sql
+from arrester.controlplane.queries.flow.pipelines import RELEASE
+from arrester.controlplane.queries.flow.sums import FlowSums, of_counts
+from arrester.controlplane.views import row_mapping
+from arrester.domain.events import (
     FLOW_COUNTS,
     Failure,
     Run,
@@ -21,10 +25,6 @@ from arrester.controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from arrester.controlplane.queries import paging, sql
-from arrester.controlplane.queries.flow.pipelines import RELEASE
-from arrester.controlplane.queries.flow.sums import FlowSums, of_counts
-from arrester.controlplane.views import row_mapping
 
 #: The ended runs that a list shows as marks.
 MARKS = 8

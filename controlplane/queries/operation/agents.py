@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from arrester.controlplane import models
-from arrester.controlplane.domain.identity import redis_keys
+from arrester.domain.identity import redis_keys
 
 
 class AgentCredential(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,19 +11,19 @@ from django.contrib.auth.models import User
 from msgspec.structs import replace
 
 from arrester.controlplane import models, store
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
-    CommandIssued,
-    RecordFailed,
-    RecordsDeadLettered,
-    StoredEvent,
-)
-from arrester.controlplane.domain.state.states import CommandStatus
 from arrester.controlplane.login_attempts import LoginAct
 from arrester.controlplane.queries import paging
 from arrester.controlplane.queries.paging import Page, task_id
 from arrester.controlplane.roles import Role
 from arrester.controlplane.store.column_values import fit
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
+    CommandIssued,
+    RecordFailed,
+    RecordsDeadLettered,
+    StoredEvent,
+)
+from arrester.domain.state.states import CommandStatus
 
 #: The kinds of the audit's filter, and their events.
 ACT_KINDS = {

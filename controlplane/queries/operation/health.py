@@ -10,11 +10,11 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
 from arrester.controlplane import models, reachability, redis_client, store
-from arrester.controlplane.domain.errors import NotFound
 from arrester.controlplane.outbound import backpressure
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import row_mapping
+from arrester.domain.errors import NotFound
 
 #: Wake and the workers report every 5 s, the housekeeper after its work each hour.
 SILENT_AFTER = {

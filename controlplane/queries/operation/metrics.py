@@ -11,11 +11,6 @@ import msgspec
 from django.db.models import Count
 
 from arrester.controlplane import models
-from arrester.controlplane.domain.state.states import (
-    ApplicationStatus,
-    CommandStatus,
-    InstanceStatus,
-)
 from arrester.controlplane.queries import conditions
 from arrester.controlplane.queries.current_state.instances import (
     in_progress_seconds,
@@ -34,6 +29,11 @@ from arrester.controlplane.queries.operation import health
 from arrester.controlplane.queries.operation.health import Health, Lag
 from arrester.controlplane.queries.operation.limits import limits_reached
 from arrester.controlplane.views import row_mapping
+from arrester.domain.state.states import (
+    ApplicationStatus,
+    CommandStatus,
+    InstanceStatus,
+)
 
 Counted = Mapping[tuple[str, str], int]
 

@@ -18,7 +18,7 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.handlers import LogAndContinue
 from arrester.agents.spark.ship_worker_code import ship
-from arrester.controlplane.domain.error_policy.policy import Policy
+from arrester.domain.error_policy.policy import Policy
 from tests.agents.pipeline_bench import SCHEMA
 
 

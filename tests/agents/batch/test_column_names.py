@@ -22,9 +22,9 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndPause
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.spark.column_names import quoted
-from arrester.controlplane.domain.error_policy.policy import Answer, Policy
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import RecordFailed, ResumeHow
+from arrester.domain.error_policy.policy import Answer, Policy
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import RecordFailed, ResumeHow
 from tests.agents.pipeline_bench import Bench
 from tests.patience import wait_until
 

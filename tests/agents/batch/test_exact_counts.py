@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from arrester.agents.handlers import LogAndContinue, LogAndPause
-from arrester.controlplane.domain.events import FailuresCounted, RecordFailed, RecordsDeadLettered
-from arrester.controlplane.domain.state.states import Counters
+from arrester.domain.events import FailuresCounted, RecordFailed, RecordsDeadLettered
+from arrester.domain.state.states import Counters
 from tests.agents.execution.test_retries import flaky
 from tests.agents.pipeline_bench import Bench, server_state, sink_to
 from tests.patience import wait_until

@@ -16,8 +16,8 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndContinue, LogAndFail, LogAndPause
 from arrester.agents.run import processor
 from arrester.agents.spark.ship_worker_code import ship
-from arrester.controlplane.domain.error_policy.policy import Policy
-from arrester.controlplane.domain.events import (
+from arrester.domain.error_policy.policy import Policy
+from arrester.domain.events import (
     FailuresCounted,
     RecordFailed,
     RecordsDeadLettered,
@@ -25,7 +25,7 @@ from arrester.controlplane.domain.events import (
     TaskPaused,
     ThreadDied,
 )
-from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.domain.state.states import TaskStatus
 from tests.agents.pipeline_bench import Bench, read_sink, server_state, sink_to
 from tests.patience import wait_until
 

@@ -150,7 +150,7 @@ def test_many_failures_have_the_same_decision_as_few(
 
 def test_keys_are_bounded_as_the_domain_bounds_them(spark: SparkSession) -> None:
     from arrester.agents.batch.record_columns import task_key
-    from arrester.controlplane.domain.identity.names import bounded_key
+    from arrester.domain.identity.names import bounded_key
 
     keys = ["", "JFK", "a/../b", "🛫" * 128, "🛫" * 129, "x" * 10_000]
     source = spark.createDataFrame([(key, 1, "") for key in keys], SCHEMA)

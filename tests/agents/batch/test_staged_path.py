@@ -33,15 +33,15 @@ from arrester.agents.run.slow_path_writer import SlowPathWriter
 from arrester.agents.run.staged_writer import NotWritten, StagedWriter
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.spark.jvm import hadoop
-from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.events import (
+from arrester.domain.error_policy.policy import Answer
+from arrester.domain.events import (
     RecordFailed,
     ResumeHow,
     RetriesCounted,
     TaskDied,
     TaskPaused,
 )
-from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.domain.state.states import TaskStatus
 from tests.agents.batch.test_path_selection import reported, states_of
 from tests.agents.journal.test_fencing import claimed_by_another
 from tests.agents.pipeline_bench import Bench, blocks, levels_of

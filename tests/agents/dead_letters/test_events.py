@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from arrester.agents.dead_letters.events import stored_events
-from arrester.controlplane.domain.wire import dead_letter_columns
+from arrester.domain.wire import dead_letter_columns
 
 pytestmark = pytest.mark.spark
 

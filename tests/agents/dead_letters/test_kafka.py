@@ -26,8 +26,8 @@ from arrester.agents.spark.kafka_source import KafkaSource, kafka_sources
 from arrester.agents.spark.ship_worker_code import ship
 from arrester.agents.stop_signal import StopRequested
 from arrester.agents.worker.columns import ERROR, ERROR_TYPE, OUTCOME, POSITION, ROW, TASK
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered, ThreadDied
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import DeadLettersFailed, RecordsDeadLettered, ThreadDied
 from tests.agents.kafka_cluster import (
     NOT_ENOUGH_REPLICAS,
     TOO_LARGE,

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from arrester.agents.dead_letters.destinations import DeadLettersUnusable
-from arrester.controlplane.domain.error_policy.classify import Kind, describe
-from arrester.controlplane.domain.error_policy.policy import Policy
-from arrester.controlplane.domain.events import DeadLettersFailed, RecordsDeadLettered
+from arrester.domain.error_policy.classify import Kind, describe
+from arrester.domain.error_policy.policy import Policy
+from arrester.domain.events import DeadLettersFailed, RecordsDeadLettered
 from tests.agents.kafka_cluster import headers_of
 from tests.agents.kafka_records import KafkaRecord, add_records, kafka_source
 from tests.agents.pipeline_bench import Bench

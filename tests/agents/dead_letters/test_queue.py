@@ -20,14 +20,14 @@ from arrester.agents.handlers import LogAndContinue
 from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.spark.errors import Problem
 from arrester.agents.worker.columns import POSITION, TASK
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     DeadLettersFailed,
     FailuresCounted,
     RecordFailed,
     RecordsDeadLettered,
     ThreadDied,
 )
-from arrester.controlplane.domain.wire.dead_letter_columns import dead_letters_of
+from arrester.domain.wire.dead_letter_columns import dead_letters_of
 from tests.agents.pipeline_bench import APPLICATION, Bench, levels_of, server_state, sink_to
 from tests.parameters import long_for
 from tests.patience import wait_until

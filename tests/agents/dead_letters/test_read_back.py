@@ -16,8 +16,8 @@ from arrester.agents.dead_letters.read_back import DeadLetterRequest, DeadLetter
 from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.spark.jvm.session import has_data_source
 from arrester.agents.spark.local_checkpoint import Checkpoints, releasing
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.python_versions import UTC
+from arrester.domain.errors import InvalidValue
+from arrester.domain.python_versions import UTC
 from tests import delta_lake
 from tests.parameters import long_for
 

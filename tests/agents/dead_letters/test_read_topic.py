@@ -26,8 +26,8 @@ from arrester.agents.runtime.thread_protocol import RedriveCommand
 from arrester.agents.spark.local_checkpoint import releasing
 from arrester.controlplane.dead_letter_records.files import RecordUnavailable
 from arrester.controlplane.dead_letter_records.topics import read_row
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import ChosenDeadLetters
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import ChosenDeadLetters
 from tests.agents.dead_letters.test_kafka_broker import secured
 from tests.agents.kafka_cluster import headers_of
 from tests.agents.kafka_records import KAFKA_SCHEMA, KafkaRecord, add_records, kafka_source

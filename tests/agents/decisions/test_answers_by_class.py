@@ -19,10 +19,10 @@ from arrester.agents.handlers import (
     Record,
     RecordError,
 )
-from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidValue
-from arrester.controlplane.domain.events import RecordFailed, RetriesCounted, TaskPaused, ThreadDied
-from arrester.controlplane.domain.state.states import ThreadStatus
+from arrester.domain.error_policy.policy import Answer
+from arrester.domain.errors import InvalidConfiguration, InvalidValue
+from arrester.domain.events import RecordFailed, RetriesCounted, TaskPaused, ThreadDied
+from arrester.domain.state.states import ThreadStatus
 from tests.agents.pipeline_bench import Bench, sink_to
 from tests.patience import wait_until
 

@@ -13,9 +13,9 @@ from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.run.termination import death_of
 from arrester.agents.spark.errors import Problem, StepFailed
-from arrester.controlplane.domain.events import Event, RecordFailed, Run, TaskDied, TaskPaused
-from arrester.controlplane.domain.identity.names import KEY_MAX_BYTES
-from arrester.controlplane.domain.wire import codec, received_batch
+from arrester.domain.events import Event, RecordFailed, Run, TaskDied, TaskPaused
+from arrester.domain.identity.names import KEY_MAX_BYTES
+from arrester.domain.wire import codec, received_batch
 from tests.agents.decisions.test_rules import pipeline_of
 from tests.agents.sample_events import NOW
 

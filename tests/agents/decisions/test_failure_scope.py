@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from arrester.agents.handlers import LogAndContinue, LogAndFail, LogAndPause
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     RecordFailed,
     Response,
     ResumeHow,
@@ -18,7 +18,7 @@ from arrester.controlplane.domain.events import (
     TaskPaused,
     TaskRestarted,
 )
-from arrester.controlplane.domain.state.states import TaskStatus, ThreadStatus
+from arrester.domain.state.states import TaskStatus, ThreadStatus
 from tests.agents.pipeline_bench import Bench, server_state, sink_to
 from tests.patience import wait_until
 

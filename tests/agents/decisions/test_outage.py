@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from arrester.agents.handlers import LogAndContinue
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.events import (
+from arrester.domain.error_policy.policy import Answer
+from arrester.domain.events import (
     FailuresCounted,
     OutageFound,
     RecordFailed,

@@ -20,11 +20,11 @@ from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.handlers import ErrorContext, LogAndContinue, Record, RecordError
 from arrester.agents.spark.errors import Problem
-from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind
-from arrester.controlplane.domain.error_policy.exception_identity import Cause
-from arrester.controlplane.domain.error_policy.log_levels import LogMessage
-from arrester.controlplane.domain.error_policy.policy import Answer, Policy, StageKind
-from arrester.controlplane.domain.events import RecordFailed
+from arrester.domain.error_policy.classify import DEFAULT_TABLE, Kind
+from arrester.domain.error_policy.exception_identity import Cause
+from arrester.domain.error_policy.log_levels import LogMessage
+from arrester.domain.error_policy.policy import Answer, Policy, StageKind
+from arrester.domain.events import RecordFailed
 from tests.agents.pipeline_bench import Bench, levels_of
 from tests.patience import wait_until
 

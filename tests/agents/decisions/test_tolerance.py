@@ -24,7 +24,7 @@ from arrester.agents.journal.entries import Entry, EntryKind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.run.policy_snapshot import describe_pipeline
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     PipelineDescribed,
     RecordFailed,
     ResumeHow,

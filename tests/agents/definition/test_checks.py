@@ -12,7 +12,7 @@ from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.handlers import LogAndContinue
 from arrester.agents.spark.jvm.versions import SparkRefused, require_supported
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 from tests.agents.batch.static_batches import discard, lines, pipeline_of
 
 pytestmark = pytest.mark.spark

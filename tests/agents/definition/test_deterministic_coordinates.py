@@ -14,8 +14,8 @@ from pyspark.sql.window import Window
 
 from arrester.agents.definition.builder import define
 from arrester.agents.handlers import LogAndContinue, LogAndPause
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import RecordFailed
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import RecordFailed
 from tests.agents.pipeline_bench import Bench, Row, sink_to
 from tests.patience import wait_until
 from tests.services import REPOSITORY

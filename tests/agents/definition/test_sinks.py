@@ -17,7 +17,7 @@ from arrester.agents.definition.kafka_topic import KafkaTopic
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sink_store import BatchStore
 from arrester.agents.definition.sinks import Sink
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 from tests.agents.pipeline_bench import Bench
 
 pytestmark = pytest.mark.spark

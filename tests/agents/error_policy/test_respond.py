@@ -18,17 +18,17 @@ from arrester.agents.error_policy.respond import (
     as_answer,
     respond,
 )
-from arrester.controlplane.domain.error_policy.classify import describe
-from arrester.controlplane.domain.error_policy.exception_identity import Cause
-from arrester.controlplane.domain.error_policy.log_levels import LEVELS, LogMessage
-from arrester.controlplane.domain.error_policy.policy import Answer, Policy, StageKind
-from arrester.controlplane.domain.error_policy.retry import (
+from arrester.domain.error_policy.classify import describe
+from arrester.domain.error_policy.exception_identity import Cause
+from arrester.domain.error_policy.log_levels import LEVELS, LogMessage
+from arrester.domain.error_policy.policy import Answer, Policy, StageKind
+from arrester.domain.error_policy.retry import (
     Attempts,
     RetryAfter,
     RetryPolicy,
 )
-from arrester.controlplane.domain.error_policy.tolerance import Tolerance
-from arrester.controlplane.domain.events import Response
+from arrester.domain.error_policy.tolerance import Tolerance
+from arrester.domain.events import Response
 
 VALUE, LATER, DENIED = (describe(e) for e in (ValueError(), TimeoutError(), PermissionError()))
 SUPERSEDED = Cause(names=("org.apache.kafka.common.errors.ProducerFencedException",))

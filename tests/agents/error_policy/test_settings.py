@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arrester.agents.error_policy.settings import ErrorSettings
-from arrester.controlplane.domain.error_policy.classify import Kind, describe
-from arrester.controlplane.domain.error_policy.policy import Answer, Scope, StageKind
-from arrester.controlplane.domain.error_policy.retry import RetryPolicy
-from arrester.controlplane.domain.error_policy.setting_definitions import ALIASES, KEYS
-from arrester.controlplane.domain.error_policy.tolerance import Tolerance, Window
-from arrester.controlplane.domain.errors import InvalidConfiguration
+from arrester.domain.error_policy.classify import Kind, describe
+from arrester.domain.error_policy.policy import Answer, Scope, StageKind
+from arrester.domain.error_policy.retry import RetryPolicy
+from arrester.domain.error_policy.setting_definitions import ALIASES, KEYS
+from arrester.domain.error_policy.tolerance import Tolerance, Window
+from arrester.domain.errors import InvalidConfiguration
 from tests.services import REPOSITORY
 
 DOCS = REPOSITORY / "docs" / "reference" / "configuration.md"

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.spark.jvm.try_eval import VALUE, guarded
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

@@ -12,8 +12,8 @@ from arrester.agents.batch.slow_path import evaluate
 from arrester.agents.definition.builder import PipelineBuilder
 from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.handlers import LogAndContinue, LogAndPause
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import RecordFailed
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import RecordFailed
 from tests.agents.batch.static_batches import discard, failures, lines, pipeline_of
 from tests.agents.pipeline_bench import Bench, sink_to
 

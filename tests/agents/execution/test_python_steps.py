@@ -14,8 +14,8 @@ from arrester.agents.batch.fast_path import FastPath
 from arrester.agents.batch.slow_path import evaluate
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.spark.session_conf import conf
-from arrester.controlplane.domain.error_policy.policy import Policy
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.error_policy.policy import Policy
+from arrester.domain.errors import InvalidValue
 from tests.agents.batch.static_batches import by_function, discard, failures, lines, pipeline_of
 
 pytestmark = pytest.mark.spark

@@ -14,14 +14,14 @@ from pyspark.sql import functions as F
 
 from arrester import Response
 from arrester.agents.handlers import ErrorContext, LogAndContinue, LogAndFail, Record, RecordError
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     FailuresCounted,
     RecordFailed,
     RetriesCounted,
     TaskDied,
     ThreadStarted,
 )
-from arrester.controlplane.domain.state.states import Counters, ThreadStatus
+from arrester.domain.state.states import Counters, ThreadStatus
 from tests.agents.pipeline_bench import Bench, blocks, levels_of, server_state, sink_to
 from tests.patience import PATIENCE_SECONDS, wait_until
 

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.schema_registry.registry import SchemaFolder
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 from tests.agents.execution.test_isolated_rows import in_order, pipeline_of, results
 
 pytestmark = pytest.mark.spark

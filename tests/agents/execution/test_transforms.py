@@ -16,7 +16,7 @@ from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.spark.errors import StepFailed
 from arrester.agents.worker.columns import ERROR, OUTCOME, POSITION
-from arrester.controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadDied
+from arrester.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadDied
 from tests.agents.batch.static_batches import discard, failures, lines, pipeline_of
 from tests.agents.pipeline_bench import Bench, blocks, read_sink, sink_to
 from tests.parameters import long_for

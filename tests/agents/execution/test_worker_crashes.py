@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from arrester.agents.batch.slow_path import evaluate
 from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.agents.worker.columns import ERROR, OUTCOME, POSITION
-from arrester.controlplane.domain.events import RecordFailed, TaskDied
-from arrester.controlplane.domain.state.states import ThreadStatus
+from arrester.domain.events import RecordFailed, TaskDied
+from arrester.domain.state.states import ThreadStatus
 from tests.agents.batch.static_batches import discard, lines, pipeline_of
 from tests.agents.pipeline_bench import Bench, blocks, sink_to
 from tests.patience import wait_until

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import Row
 
 from arrester.agents.failures.payload import RECORD_BYTES, Redaction, jsonable
-from arrester.controlplane.domain.events import Body
+from arrester.domain.events import Body
 
 RULES = ("password", "secret", "token", "key")
 

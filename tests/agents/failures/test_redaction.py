@@ -17,9 +17,9 @@ from arrester.agents.definition.builder import define
 from arrester.agents.failures.payload import Redaction, UnmatchedRules
 from arrester.agents.handlers import ErrorContext, LogAndContinue, Record, RecordError
 from arrester.agents.worker.redactor import PATH_CHARACTERS, PATHS, RedactRow
-from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.errors import InvalidConfiguration, InvalidValue
-from arrester.controlplane.domain.events import RecordFailed, ThreadDied
+from arrester.domain.error_policy.policy import Answer
+from arrester.domain.errors import InvalidConfiguration, InvalidValue
+from arrester.domain.events import RecordFailed, ThreadDied
 from tests.agents.pipeline_bench import Bench, levels_of, sink_to
 from tests.patience import wait_until
 

@@ -9,8 +9,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from arrester.agents.failures.payload import RECORD_BYTES, Redaction, Reveal
-from arrester.controlplane.domain.events import Body
-from arrester.controlplane.domain.wire.sealed_fields import MaskedFields, NotSealedForUs, unseal
+from arrester.domain.events import Body
+from arrester.domain.wire.sealed_fields import MaskedFields, NotSealedForUs, unseal
 
 SEED = bytes(range(32))
 KEY = Ed25519PrivateKey.from_private_bytes(SEED).public_key().public_bytes_raw()

@@ -9,7 +9,7 @@ import pytest
 
 from arrester.agents.held.limits import HeldLimitExceeded
 from arrester.agents.journal.journal import ROWS_FOLDER
-from arrester.controlplane.domain.events import TaskPaused, ThreadDied
+from arrester.domain.events import TaskPaused, ThreadDied
 from tests.agents.pipeline_bench import Bench
 from tests.patience import wait_until
 

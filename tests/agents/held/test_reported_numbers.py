@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.controlplane.domain.events import RecordsHeld, ResumeHow
+from arrester.domain.events import RecordsHeld, ResumeHow
 from tests.agents.pipeline_bench import Bench
 from tests.patience import wait_until
 

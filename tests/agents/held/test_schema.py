@@ -19,8 +19,8 @@ from arrester.agents.journal.storage import LocalStorage
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.spark.ddl import parse_ddl
 from arrester.agents.worker.columns import ROW
-from arrester.controlplane.domain.events import ResumeHow, TaskPaused
-from arrester.controlplane.domain.state.states import ThreadStatus
+from arrester.domain.events import ResumeHow, TaskPaused
+from arrester.domain.state.states import ThreadStatus
 from tests.agents.pipeline_bench import Bench, read_sink, sink_to
 from tests.patience import wait_until
 

@@ -13,9 +13,9 @@ from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.storage import CheckpointUnusable, LocalStorage
 from arrester.agents.run.thread import PipelineThread
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.controlplane.domain.events import ResumeHow, Run, ThreadDied
-from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.state.states import ThreadStatus
+from arrester.domain.events import ResumeHow, Run, ThreadDied
+from arrester.domain.identity.uuids import uuid7
+from arrester.domain.state.states import ThreadStatus
 from tests.agents.pipeline_bench import APPLICATION, Bench
 from tests.histories import POLICY
 from tests.patience import wait_until

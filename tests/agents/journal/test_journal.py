@@ -28,7 +28,7 @@ from arrester.agents.journal.storage import (
     checkpoint_id,
 )
 from arrester.agents.run.publisher import Publisher
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     CommandApplied,
     DeadLetterIds,
     Event,
@@ -45,9 +45,9 @@ from arrester.controlplane.domain.events import (
     TaskPaused,
     TaskResumed,
 )
-from arrester.controlplane.domain.state.states import TaskStatus
-from arrester.controlplane.domain.wire import limits
-from arrester.controlplane.domain.wire.codec import BATCH_MAX_EVENTS
+from arrester.domain.state.states import TaskStatus
+from arrester.domain.wire import limits
+from arrester.domain.wire.codec import BATCH_MAX_EVENTS
 from tests.agents.pipeline_bench import MemoryOutbox
 from tests.histories import POLICY
 

@@ -20,7 +20,7 @@ from arrester.agents.journal.fencing import claim
 from arrester.agents.journal.files import FOLDER
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import CheckpointUnusable, LocalStorage
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     Event,
     EventData,
     Failure,
@@ -32,7 +32,7 @@ from arrester.controlplane.domain.events import (
     TaskPaused,
     ThreadStarted,
 )
-from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.domain.state.states import TaskStatus
 from tests.agents.pipeline_bench import SCHEMA, Bench, Row, sink_to
 from tests.histories import POLICY
 from tests.patience import PATIENCE_SECONDS, wait_until

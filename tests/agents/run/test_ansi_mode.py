@@ -13,7 +13,7 @@ from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.controlplane.domain.events import ResumeHow
+from arrester.domain.events import ResumeHow
 from tests.agents.pipeline_bench import SCHEMA, Bench, read_sink, sink_to
 from tests.patience import wait_until
 

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from arrester.agents.agent import Agent
 from arrester.agents.definition.builder import define
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import Failure, RecordFailed, ThreadDied
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import Failure, RecordFailed, ThreadDied
 from tests.agents.pipeline_bench import Bench, server_state
 from tests.patience import PATIENCE_SECONDS, wait_until
 

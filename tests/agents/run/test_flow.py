@@ -13,8 +13,8 @@ from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.agents.run.flow_meter import FlowMeter
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.transport.spool import Spool
-from arrester.controlplane.domain.events import ResumeHow
-from arrester.controlplane.domain.state.durations import Phase, buckets
+from arrester.domain.events import ResumeHow
+from arrester.domain.state.durations import Phase, buckets
 from tests.agents.measured_flow import counts_of, flow_in
 from tests.agents.pipeline_bench import Bench, Row, sink_to
 from tests.patience import wait_until

@@ -17,13 +17,13 @@ from pyspark.sql import SparkSession
 
 from arrester.agents.journal.storage import LocalStorage, last_committed, last_planned
 from arrester.agents.transport.spool_ownership import open_spool
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     FlowMeasured,
     RecordFailed,
     RecordsDeadLettered,
     TaskPaused,
 )
-from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.domain.state.states import TaskStatus
 from tests import delta_lake, iceberg, postgres_server
 from tests.agents.killable_driver import read_outbox
 from tests.agents.measured_flow import flow_in

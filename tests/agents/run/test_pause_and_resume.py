@@ -18,7 +18,7 @@ from arrester.agents.held.store import HeldStore
 from arrester.agents.run import query_loop
 from arrester.agents.run.commit import Committer
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     CommandApplied,
     CommandRefused,
     RecordFailed,
@@ -27,7 +27,7 @@ from arrester.controlplane.domain.events import (
     TaskPaused,
     TaskResumed,
 )
-from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.domain.state.states import TaskStatus
 from tests.agents.pipeline_bench import Bench, read_sink, server_state, sink_to
 from tests.patience import wait_until
 

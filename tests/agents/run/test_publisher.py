@@ -15,7 +15,7 @@ from arrester.agents.journal.journal import SNAPSHOT_EVERY, Journal
 from arrester.agents.journal.storage import LocalStorage
 from arrester.agents.run.publisher import SLICE, Publisher
 from arrester.agents.transport.spool import Spool
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     Event,
     RecordFailed,
     RecordsHeld,
@@ -23,7 +23,7 @@ from arrester.controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.domain.state.states import TaskStatus
 from tests.agents.journal.test_journal import FAILURE, NOW, claimed, entry, paused
 from tests.agents.pipeline_bench import MemoryOutbox, server_state
 

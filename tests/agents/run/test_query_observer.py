@@ -15,9 +15,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from arrester import Agent
 from arrester.agents.run.query_observer import QueryObserver
 from arrester.agents.transport.spool import Spool
-from arrester.controlplane.domain.events import Event, FlowMeasured, Run, ThreadDied, ThreadStarted
-from arrester.controlplane.domain.state.durations import Phase, buckets
-from arrester.controlplane.domain.wire import received_batch
+from arrester.domain.events import Event, FlowMeasured, Run, ThreadDied, ThreadStarted
+from arrester.domain.state.durations import Phase, buckets
+from arrester.domain.wire import received_batch
 from tests.agents.measured_flow import flow_events
 from tests.agents.pipeline_bench import SCHEMA, Bench, sink_to, write_batch
 from tests.agents.sample_events import INSTANCE, batch_id

@@ -12,7 +12,7 @@ from arrester import Agent, Ending, Response, UncaughtAnswer
 from arrester.agents.handlers import ErrorContext, Record, RecordError
 from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.run.thread import PipelineThread
-from arrester.controlplane.domain.state.states import InstanceStatus, TaskStatus, ThreadStatus
+from arrester.domain.state.states import InstanceStatus, TaskStatus, ThreadStatus
 from tests.agents.pipeline_bench import Bench
 from tests.patience import PATIENCE_SECONDS, wait_until
 

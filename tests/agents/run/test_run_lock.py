@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from arrester.agents.run.run_lock import RunLock, refuse_inside
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 
 def test_code_inside_a_run_may_not_wait_for_a_run() -> None:

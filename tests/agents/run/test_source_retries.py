@@ -19,7 +19,7 @@ from arrester.agents.run.run_lock import RunLock
 from arrester.agents.run.source_retries import SourceRetries
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.stop_signal import StopSignal
-from arrester.controlplane.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadStarted
+from arrester.domain.events import RecordFailed, ResumeHow, TaskDied, ThreadStarted
 from tests.agents.pipeline_bench import Bench, levels_of, sink_to
 from tests.patience import PATIENCE_SECONDS, wait_until
 

@@ -23,9 +23,9 @@ from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import CheckpointUnusable
 from arrester.agents.run.thread import PipelineThread
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.controlplane.domain.events import RecordFailed, ResumeHow, ThreadStarted
-from arrester.controlplane.domain.state.states import TaskStatus
-from arrester.controlplane.domain.wire.sealed_fields import unseal
+from arrester.domain.events import RecordFailed, ResumeHow, ThreadStarted
+from arrester.domain.state.states import TaskStatus
+from arrester.domain.wire.sealed_fields import unseal
 from tests.agents.pipeline_bench import SCHEMA, Bench, sink_to
 from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.services import REPOSITORY

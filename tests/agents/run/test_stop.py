@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from arrester.agents.handlers import ErrorContext, Record, RecordError
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     Event,
     Response,
     ResumeHow,
@@ -22,7 +22,7 @@ from arrester.controlplane.domain.events import (
     TaskPaused,
     ThreadDied,
 )
-from arrester.controlplane.domain.state.states import ThreadStatus
+from arrester.domain.state.states import ThreadStatus
 from tests.agents.pipeline_bench import Bench, MemoryOutbox, levels_of, sink_to
 from tests.patience import PATIENCE_SECONDS, wait_until
 

@@ -20,7 +20,7 @@ from arrester.agents.handlers import (
     RecordError,
 )
 from arrester.agents.run import commit
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     FailuresCounted,
     RecordFailed,
     RecordsDeadLettered,
@@ -30,7 +30,7 @@ from arrester.controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from arrester.controlplane.domain.state.states import TaskStatus, ThreadStatus
+from arrester.domain.state.states import TaskStatus, ThreadStatus
 from tests.agents.pipeline_bench import Bench, levels_of, server_state, sink_to
 from tests.patience import wait_until
 

@@ -20,9 +20,9 @@ from arrester.agents.run.termination import death_of
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.jvm.causes import cause_of
 from arrester.agents.spark.jvm.problems import problem_of_job
-from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind
-from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
-from arrester.controlplane.domain.events import RecordFailed, TaskDied, ThreadStarted
+from arrester.domain.error_policy.classify import DEFAULT_TABLE, Kind
+from arrester.domain.error_policy.policy import Answer, StageKind
+from arrester.domain.events import RecordFailed, TaskDied, ThreadStarted
 from tests.agents.pipeline_bench import Bench, sink_to
 from tests.agents.sample_events import NOW
 from tests.patience import wait_until

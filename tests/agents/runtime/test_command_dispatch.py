@@ -25,9 +25,9 @@ from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.agents.transport import command_poller
 from arrester.agents.transport.redis_client import RedisClient
 from arrester.controlplane import signing
-from arrester.controlplane.domain.commands.kinds import KINDS, AppliedBy, Subject, TaskAct
-from arrester.controlplane.domain.errors import StartRefused
-from arrester.controlplane.domain.events import (
+from arrester.domain.commands.kinds import KINDS, AppliedBy, Subject, TaskAct
+from arrester.domain.errors import StartRefused
+from arrester.domain.events import (
     ChosenDeadLetters,
     CommandApplied,
     CommandDelivered,
@@ -41,11 +41,11 @@ from arrester.controlplane.domain.events import (
     ResumeHow,
     ThreadDied,
 )
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state import drift
-from arrester.controlplane.domain.state.states import InstanceStatus, ThreadStatus
-from arrester.controlplane.domain.state.uncaught_policy import UncaughtAnswer
-from arrester.controlplane.domain.wire import codec, command_codec
+from arrester.domain.identity import redis_keys
+from arrester.domain.state import drift
+from arrester.domain.state.states import InstanceStatus, ThreadStatus
+from arrester.domain.state.uncaught_policy import UncaughtAnswer
+from arrester.domain.wire import codec, command_codec
 from tests.agents.fake_thread import FakeThread, applied, refused
 from tests.agents.redis_server import FoldingSide, Server
 from tests.patience import PATIENCE_SECONDS, wait_until

@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from arrester.agents.runtime.instance import Ending
 from arrester.agents.runtime.runtime import Runtime
 from arrester.controlplane import signing
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     CommandApplied,
     CommandKind,
     CommandRefused,
 )
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state.states import InstanceStatus
-from arrester.controlplane.domain.wire import command_codec
+from arrester.domain.identity import redis_keys
+from arrester.domain.state.states import InstanceStatus
+from arrester.domain.wire import command_codec
 from tests.agents.redis_server import FoldingSide, Server
 from tests.agents.runtime.test_command_dispatch import Operator, begin, connected
 from tests.patience import PATIENCE_SECONDS

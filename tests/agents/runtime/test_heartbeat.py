@@ -8,8 +8,8 @@ import msgspec
 
 from arrester.agents.runtime.heartbeat import heartbeat
 from arrester.agents.transport.spool import Spool
-from arrester.controlplane.domain.state.states import InstanceStatus
-from arrester.controlplane.domain.wire.codec import Heartbeat, RunFlow
+from arrester.domain.state.states import InstanceStatus
+from arrester.domain.wire.codec import Heartbeat, RunFlow
 from tests.agents.fake_thread import FakeThread
 from tests.agents.pipeline_bench import MemoryOutbox
 from tests.agents.sample_events import NOW, batch_id

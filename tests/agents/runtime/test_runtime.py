@@ -17,15 +17,15 @@ from arrester.agents.runtime.instance import Ending, IllegalMove
 from arrester.agents.runtime.runtime import Runtime
 from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
 from arrester.agents.transport.spool_ownership import open_spool
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
     Event,
     InstanceFound,
     InstanceStopped,
     InstanceStopping,
 )
-from arrester.controlplane.domain.state.states import InstanceStatus
-from arrester.controlplane.domain.wire import received_batch
+from arrester.domain.state.states import InstanceStatus
+from arrester.domain.wire import received_batch
 from tests.agents.fake_thread import FakeThread
 from tests.agents.redis_server import FoldingSide, Server
 from tests.agents.sample_events import NOW, failure

@@ -20,7 +20,7 @@ from arrester.agents.runtime.script_end import (
     script_end,
     uncaught_exception,
 )
-from arrester.controlplane.domain.events import InstanceStopped, ThreadDied
+from arrester.domain.events import InstanceStopped, ThreadDied
 from tests.agents.runtime.test_runtime import alone, begin, stored_events
 
 REFUSED = ValueError("no such table\nat all")

@@ -12,15 +12,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from arrester import Agent, Ending, UncaughtAnswer
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     CommandApplied,
     CommandIssued,
     CommandKind,
     TaskPaused,
 )
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state.states import InstanceStatus
-from arrester.controlplane.domain.wire import command_codec
+from arrester.domain.identity import redis_keys
+from arrester.domain.state.states import InstanceStatus
+from arrester.domain.wire import command_codec
 from tests.agents.pipeline_bench import SCHEMA, levels_of, sink_to, write_batch
 from tests.agents.redis_server import FoldingSide, Server
 from tests.patience import PATIENCE_SECONDS, wait_until

@@ -14,8 +14,8 @@ from arrester.agents.runtime.status import (
     metrics_of,
     pipelines_of,
 )
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state.states import (
+from arrester.domain.identity.names import TaskId
+from arrester.domain.state.states import (
     Counters,
     InstanceStatus,
     TaskState,

@@ -18,15 +18,15 @@ from arrester.agents.runtime.runtime import Runtime
 from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
 from arrester.agents.runtime.thread_registry import ThreadSlot
 from arrester.agents.runtime.uncaught_handler import UncaughtHandler
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
     ApplicationShutdownRequested,
     InstanceStopped,
     InstanceStopping,
     ThreadReplaced,
 )
-from arrester.controlplane.domain.state.states import InstanceStatus
-from arrester.controlplane.domain.state.uncaught_policy import Replacements
+from arrester.domain.state.states import InstanceStatus
+from arrester.domain.state.uncaught_policy import Replacements
 from tests.agents.fake_thread import FakeThread
 from tests.agents.runtime.test_runtime import stored_events
 from tests.agents.sample_events import failure

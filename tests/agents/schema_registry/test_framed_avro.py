@@ -26,8 +26,8 @@ from arrester.agents.handlers import CONTINUE, PAUSE, LogAndContinue, LogAndFail
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.schema_registry.errors import LogicalTypeMismatch, UnknownSchemaId
 from arrester.agents.schema_registry.registry import SchemaFolder, SchemaRegistry
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import RecordFailed, ResumeHow
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import RecordFailed, ResumeHow
 from tests import schema_registry_process
 from tests.agents.kafka_records import kafka_source
 from tests.agents.pipeline_bench import Bench, levels_of, read_sink, sink_to

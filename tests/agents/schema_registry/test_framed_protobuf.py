@@ -22,8 +22,8 @@ from arrester.agents.definition.builder import define
 from arrester.agents.handlers import LogAndContinue
 from arrester.agents.schema_registry.framed_expression import FramedExpression
 from arrester.agents.schema_registry.registry import SchemaFolder, SchemaRegistry
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import RecordFailed
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import RecordFailed
 from tests import schema_registry_process
 from tests.agents.kafka_records import KafkaRecord, add_records, kafka_source
 from tests.agents.pipeline_bench import Bench, read_sink, sink_to

@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndContinue, LogAndFail, LogAndPause
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.domain.error_policy.policy import Answer
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
     RecordFailed,
     Response,
     ResumeHow,

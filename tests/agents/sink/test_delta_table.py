@@ -14,8 +14,8 @@ from arrester.agents.definition.delta_table import DeltaTable
 from arrester.agents.definition.stored_numbers import LaterNumberWritten
 from arrester.agents.handlers import PAUSE, LogAndContinue, LogAndFail
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import RecordFailed, ResumeHow
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import RecordFailed, ResumeHow
 from tests import delta_lake
 from tests.agents.pipeline_bench import Bench, Row, levels_of
 from tests.patience import wait_until

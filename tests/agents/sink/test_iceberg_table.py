@@ -22,8 +22,8 @@ from arrester.agents.definition.stored_numbers import LaterNumberWritten
 from arrester.agents.handlers import PAUSE, LogAndContinue, LogAndFail
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.spark.jvm.iceberg import spark_table
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import RecordFailed, ResumeHow
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import RecordFailed, ResumeHow
 from tests import iceberg
 from tests.agents.pipeline_bench import Bench, levels_of
 from tests.agents.test_examples_of_the_docs import examples, paused, run

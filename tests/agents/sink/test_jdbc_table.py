@@ -22,9 +22,9 @@ from arrester.agents.definition.stored_numbers import LaterNumberWritten
 from arrester.agents.handlers import Handler, LogAndContinue, LogAndPause
 from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection
 from arrester.agents.spark.postgresql import ROW_NUMBER
-from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind, describe
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import RecordFailed
+from arrester.domain.error_policy.classify import DEFAULT_TABLE, Kind, describe
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import RecordFailed
 from tests import postgres_server
 from tests.agents.pipeline_bench import Bench, blocks, levels_of
 from tests.patience import wait_until

@@ -18,9 +18,9 @@ from arrester.agents.definition.builder import PipelineBuilder
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import Handler, LogAndContinue, LogAndPause
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.domain.error_policy.policy import Answer
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
     OutageFound,
     RecordFailed,
     ResumeHow,

@@ -23,7 +23,7 @@ from arrester.agents.run.slow_path_writer import SlowPathWriter
 from arrester.agents.run.staged_writer import NotWritten
 from arrester.agents.spark.jvm.iceberg import spark_table
 from arrester.agents.transport.spool import Spool
-from arrester.controlplane.domain.events import RecordFailed
+from arrester.domain.events import RecordFailed
 from tests import iceberg
 from tests.agents.batch.test_path_selection import reported, states_of
 from tests.agents.batch.test_staged_path import Answering, Outcomes, on_slow_path, outcomes

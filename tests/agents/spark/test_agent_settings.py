@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from arrester.agents.spark.agent_settings import agent_settings
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 
 pytestmark = pytest.mark.spark
 

@@ -12,7 +12,7 @@ from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import Handler, LogAndContinue, LogAndPause
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.controlplane.domain.events import RecordFailed, ResumeHow, TaskPaused
+from arrester.domain.events import RecordFailed, ResumeHow, TaskPaused
 from tests.agents.kafka_records import (
     KafkaRecord,
     add_records,

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.agents.spark import ship_worker_code
-from arrester.controlplane.domain.events import RecordFailed
+from arrester.domain.events import RecordFailed
 from tests.agents.pipeline_bench import Bench, Row, sink_to
 from tests.patience import PATIENCE_SECONDS
 from tests.services import REPOSITORY
@@ -49,7 +49,7 @@ from tests.agents.pipeline_bench import MemoryOutbox, sink_to
 
 def check(row):
     import importlib.util
-    found = [name for name in ("agents", "controlplane", "msgspec") if name in sys.modules]
+    found = [name for name in ("agents", "domain", "msgspec") if name in sys.modules]
     found += ["agents"] if importlib.util.find_spec("agents") else []
     if row["value"] == "9,9":
         raise ValueError(f"found {found}, in {os.getpid() != driver}")

@@ -14,8 +14,8 @@ import pytest
 from arrester.agents.transport import command_poller
 from arrester.agents.transport.command_poller import CommandPoller
 from arrester.agents.transport.redis_client import CommandEntry, RedisClient
-from arrester.controlplane.domain.events import CommandIssued, CommandKind
-from arrester.controlplane.domain.wire import command_codec
+from arrester.domain.events import CommandIssued, CommandKind
+from arrester.domain.wire import command_codec
 from tests.histories import INSTANCE, NOON, OTHER_INSTANCE
 from tests.patience import PATIENCE_SECONDS, wait_until
 

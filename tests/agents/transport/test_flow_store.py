@@ -11,8 +11,8 @@ import pytest
 from arrester.agents.transport.flow_store import Measured, Pending, Waits, added
 from arrester.agents.transport.spool import Spool
 from arrester.agents.transport.spool_ownership import open_spool
-from arrester.controlplane.domain.events import Event, FlowMeasured
-from arrester.controlplane.domain.wire import received_batch
+from arrester.domain.events import Event, FlowMeasured
+from arrester.domain.wire import received_batch
 from tests.agents.sample_events import INSTANCE, RUN, batch_id
 
 GIB = 2**30

@@ -18,9 +18,9 @@ from arrester.agents.transport.connection import Connection
 from arrester.agents.transport.redis_client import AppendStatus, RedisClient
 from arrester.agents.transport.sender import Sender
 from arrester.agents.transport.spool import Spool
-from arrester.controlplane.domain.errors import RedisUnavailable
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.wire import append_script
+from arrester.domain.errors import RedisUnavailable
+from arrester.domain.identity import redis_keys
+from arrester.domain.wire import append_script
 from tests.agents.pipeline_bench import levels_of
 from tests.agents.redis_server import FoldingSide, Server
 from tests.agents.sample_events import INSTANCE, batch_id, failed, paused, some_events

@@ -20,9 +20,9 @@ from arrester.agents.transport.sender import Sender
 from arrester.agents.transport.server_keys import STATE_VALID, ServerKeys
 from arrester.agents.transport.spool import Spool
 from arrester.controlplane import signing
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state.states import ApplicationStatus
-from arrester.controlplane.domain.wire.signed_messages import parse_keys
+from arrester.domain.identity import redis_keys
+from arrester.domain.state.states import ApplicationStatus
+from arrester.domain.wire.signed_messages import parse_keys
 from tests.agents.pipeline_bench import levels_of
 from tests.agents.redis_server import FoldingSide, Server
 from tests.agents.sample_events import INSTANCE, NOW, batch_id, some_events

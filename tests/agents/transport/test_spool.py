@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from arrester.agents.transport.spool import Spool
 from arrester.agents.transport.spool_ownership import open_spool
-from arrester.controlplane.domain.events import Event, FailuresCounted, TaskPaused
-from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.wire import limits, received_batch
+from arrester.domain.events import Event, FailuresCounted, TaskPaused
+from arrester.domain.identity.uuids import uuid7
+from arrester.domain.wire import limits, received_batch
 from tests.agents.sample_events import NOW, batch_id, failed, paused, some_events
 
 GIB = 2**30

@@ -16,9 +16,9 @@ import pytest
 from arrester.agents.worker.errors import Rules
 from arrester.agents.worker.kafka_dead_letters import DeadLetterSender
 from arrester.agents.worker.redactor import RedactRow
-from arrester.controlplane.domain.error_policy import exception_identity
-from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE
-from arrester.controlplane.domain.error_policy.retry import RetryPolicy
+from arrester.domain.error_policy import exception_identity
+from arrester.domain.error_policy.classify import DEFAULT_TABLE
+from arrester.domain.error_policy.retry import RetryPolicy
 from tests.agents.kafka_cluster import (
     NOT_ENOUGH_REPLICAS,
     TOO_LARGE,

@@ -14,8 +14,8 @@ from arrester.agents.worker.columns import ERROR, ORDINAL, OUTCOME
 from arrester.agents.worker.errors import Rules
 from arrester.agents.worker.map_in_arrow import Aborted, FastPathSteps, GuardedSteps, Step
 from arrester.agents.worker.python_steps import UserFunction
-from arrester.controlplane.domain.error_policy.exception_identity import describe, known_as
-from arrester.controlplane.domain.error_policy.retry import RetryPolicy
+from arrester.domain.error_policy.exception_identity import describe, known_as
+from arrester.domain.error_policy.retry import RetryPolicy
 
 Row = dict[str, Any]
 

@@ -14,9 +14,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from arrester.agents.worker.columns import ENTRY, ERROR, ORDINAL, POSITION, RETRIES, STOPPED, TASK
 from arrester.agents.worker.errors import Rules
 from arrester.agents.worker.record_sender import FULL_BUFFER, SendRecords
-from arrester.controlplane.domain.error_policy import exception_identity
-from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE
-from arrester.controlplane.domain.error_policy.retry import RetryPolicy
+from arrester.domain.error_policy import exception_identity
+from arrester.domain.error_policy.classify import DEFAULT_TABLE
+from arrester.domain.error_policy.retry import RetryPolicy
 from tests.kafka_broker import KafkaBroker
 
 Row = dict[str, Any]

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from arrester.agents.spark.ship_worker_code import ship, shipped
 from arrester.agents.worker.errors import RETRIABLE, SELF_HEALING, Row, Rules, now_ms
 from arrester.agents.worker.python_steps import Attempted, call_with_retries
-from arrester.controlplane.domain.error_policy import exception_identity, retry
-from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind, describe
-from arrester.controlplane.domain.error_policy.retry import (
+from arrester.domain.error_policy import exception_identity, retry
+from arrester.domain.error_policy.classify import DEFAULT_TABLE, Kind, describe
+from arrester.domain.error_policy.retry import (
     Attempts,
     RetryAfter,
     RetryPolicy,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from arrester.controlplane.domain.error_policy.policy import Policy
-from arrester.controlplane.domain.error_policy.retry import (
+from arrester.domain.error_policy.policy import Policy
+from arrester.domain.error_policy.retry import (
     SATURATED_MS,
     Attempts,
     RetryPolicy,

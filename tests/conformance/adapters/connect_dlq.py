@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from arrester.agents.error_policy.settings import ErrorSettings
-from arrester.controlplane.domain.error_policy.setting_definitions import (
+from arrester.domain.error_policy.setting_definitions import (
     ALIASES,
     DLQ_PRODUCER,
     KEYS,

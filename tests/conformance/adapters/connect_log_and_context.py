@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arrester.controlplane.domain.error_policy.log_levels import LEVELS, LogMessage
+from arrester.domain.error_policy.log_levels import LEVELS, LogMessage
 from tests.conformance.cases import Case, Known
 
 IGNORED = {"extra_stage_types": "stages of Connect's life cycle, which have no counterpart"}

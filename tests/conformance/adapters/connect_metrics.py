@@ -7,7 +7,7 @@ from itertools import count
 
 from msgspec.structs import fields
 
-from arrester.controlplane.domain.state.states import Counters
+from arrester.domain.state.states import Counters
 from tests.conformance.adapters.connect_retry_loop_shipped import COUNTED_ONCE
 from tests.conformance.cases import Case, Form, Json, Known
 from tests.conformance.simulation import AT, STAGES, Task, once, policy

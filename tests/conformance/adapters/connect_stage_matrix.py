@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from arrester.controlplane.domain.error_policy.retry import RetryAfter
+from arrester.domain.error_policy.retry import RetryAfter
 from tests.conformance.cases import Case, Form, Known
 from tests.conformance.simulation import CAUSES, STAGES, Task, policy
 

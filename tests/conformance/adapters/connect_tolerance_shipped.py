@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from arrester.agents.error_policy.settings import ErrorSettings
-from arrester.controlplane.domain.error_policy.policy import StageKind
-from arrester.controlplane.domain.error_policy.retry import Attempts, deadline_ms
-from arrester.controlplane.domain.errors import InvalidConfiguration
+from arrester.domain.error_policy.policy import StageKind
+from arrester.domain.error_policy.retry import Attempts, deadline_ms
+from arrester.domain.errors import InvalidConfiguration
 from tests.conformance.cases import Case, Form, Json
 from tests.conformance.simulation import CAUSES, STAGES, Task, policy
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arrester.controlplane.domain.error_policy.retry import Attempts, RetryPolicy, wait_ms
+from arrester.domain.error_policy.retry import Attempts, RetryPolicy, wait_ms
 from tests.conformance.cases import Json
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from arrester.agents.error_policy.respond import Decided
 from arrester.agents.error_policy.settings import ErrorSettings
-from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter, next_attempt
+from arrester.domain.error_policy.retry import Attempts, RetryAfter, next_attempt
 from tests.conformance.adapters.schedules import check_schedule, schedule_of
 from tests.conformance.cases import Case, Form, Json
 from tests.conformance.simulation import Task, once, policy

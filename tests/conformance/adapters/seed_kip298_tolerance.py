@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from arrester.agents.error_policy.respond import Decided, DecisionReason
 from arrester.agents.error_policy.settings import ErrorSettings
-from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
+from arrester.domain.error_policy.policy import Answer, StageKind
 from tests.conformance.cases import Case, Form, Json
 from tests.conformance.simulation import Task, policy
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from arrester.agents.error_policy.respond import Decided
 from arrester.agents.error_policy.settings import ErrorSettings
-from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
-from arrester.controlplane.domain.events import Response
+from arrester.domain.error_policy.policy import Answer, StageKind
+from arrester.domain.events import Response
 from tests.conformance.cases import Case, Form
 from tests.conformance.simulation import ANSWERS, Task
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from uuid import UUID
 
-from arrester.controlplane.domain.events import ThreadDied
-from arrester.controlplane.domain.state.evolve import At, evolve_thread
-from arrester.controlplane.domain.state.states import InstanceStatus, ThreadState, ThreadStatus
-from arrester.controlplane.domain.state.transitions import (
+from arrester.domain.events import ThreadDied
+from arrester.domain.state.evolve import At, evolve_thread
+from arrester.domain.state.states import InstanceStatus, ThreadState, ThreadStatus
+from arrester.domain.state.transitions import (
     Transition,
     instance_transition,
     may_start_thread,

@@ -11,9 +11,9 @@ from arrester.agents.error_policy.respond import (
     TaskRun,
 )
 from arrester.agents.error_policy.settings import ErrorSettings
-from arrester.controlplane.domain.error_policy.log_levels import LEVELS
-from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
-from arrester.controlplane.domain.error_policy.retry import Attempts
+from arrester.domain.error_policy.log_levels import LEVELS
+from arrester.domain.error_policy.policy import Answer, StageKind
+from arrester.domain.error_policy.retry import Attempts
 from tests.conformance.adapters.streams_production_handler import cause_of
 from tests.conformance.cases import Case, Form, Json, Known
 from tests.conformance.simulation import Task

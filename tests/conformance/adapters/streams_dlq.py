@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from arrester.controlplane.domain.error_policy.policy import StageKind
-from arrester.controlplane.domain.state.states import InstanceStatus
-from arrester.controlplane.domain.state.uncaught_policy import Replacements, uncaught
+from arrester.domain.error_policy.policy import StageKind
+from arrester.domain.state.states import InstanceStatus
+from arrester.domain.state.uncaught_policy import Replacements, uncaught
 from tests.conformance.adapters.streams_deserialization_and_processing import BUILT_IN, task_of
 from tests.conformance.cases import Case, Form
 

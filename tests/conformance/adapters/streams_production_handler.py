@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from arrester.agents.error_policy.respond import NOT_CALLED, Decided, HandlerRaised
 from arrester.agents.error_policy.settings import ErrorSettings
-from arrester.controlplane.domain.error_policy.classify import DEFAULT_TABLE, Kind, describe
-from arrester.controlplane.domain.error_policy.exception_identity import Cause
-from arrester.controlplane.domain.error_policy.log_levels import LEVELS
-from arrester.controlplane.domain.error_policy.policy import Answer, StageKind
-from arrester.controlplane.domain.error_policy.retry import Attempts, RetryAfter
-from arrester.controlplane.domain.error_policy.setting_definitions import PRODUCTION_HANDLER
+from arrester.domain.error_policy.classify import DEFAULT_TABLE, Kind, describe
+from arrester.domain.error_policy.exception_identity import Cause
+from arrester.domain.error_policy.log_levels import LEVELS
+from arrester.domain.error_policy.policy import Answer, StageKind
+from arrester.domain.error_policy.retry import Attempts, RetryAfter
+from arrester.domain.error_policy.setting_definitions import PRODUCTION_HANDLER
 from tests.conformance.cases import Case, Form, Json, Known
 from tests.conformance.simulation import ANSWERS, Task
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from arrester.controlplane.domain.state.states import ThreadStatus
-from arrester.controlplane.domain.state.transitions import Transition, thread_transition
+from arrester.domain.state.states import ThreadStatus
+from arrester.domain.state.transitions import Transition, thread_transition
 from tests.conformance.cases import Case
 
 IGNORED: dict[str, str] = {}

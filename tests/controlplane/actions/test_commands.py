@@ -15,9 +15,11 @@ from msgspec import structs
 from redis import Redis
 
 from arrester.controlplane import actions, queries, redis_client, tasks
-from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.errors import CommandForbidden, InvalidValue, NotFound
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.outbound import command_outbox
+from arrester.domain.commands.request import CommandRequest
+from arrester.domain.errors import CommandForbidden, InvalidValue, NotFound
+from arrester.domain.events import (
     CommandApplied,
     CommandDelivered,
     CommandIssued,
@@ -28,17 +30,15 @@ from arrester.controlplane.domain.events import (
     StageAnswer,
     TaskResumed,
 )
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state.states import (
+from arrester.domain.identity import redis_keys
+from arrester.domain.state.states import (
     ApplicationStatus,
     CommandState,
     CommandStatus,
     InstanceStatus,
     TaskStatus,
 )
-from arrester.controlplane.domain.wire import command_codec
-from arrester.controlplane.ingest import drain
-from arrester.controlplane.outbound import command_outbox
+from arrester.domain.wire import command_codec
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, INSTANCE, JFK

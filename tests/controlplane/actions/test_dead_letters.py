@@ -12,12 +12,12 @@ from redis import Redis
 
 from arrester.controlplane import actions, models, queries
 from arrester.controlplane.actions import dead_letters
-from arrester.controlplane.domain.errors import InvalidValue, NotFound
-from arrester.controlplane.domain.events import DeadLettersDiscarded, Event, StoredEvent
-from arrester.controlplane.domain.identity import uuids
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.queries import DeadLetterFilter
 from arrester.controlplane.views import projections
+from arrester.domain.errors import InvalidValue, NotFound
+from arrester.domain.events import DeadLettersDiscarded, Event, StoredEvent
+from arrester.domain.identity import uuids
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, FAILURE, JFK, NOON, dead_lettered, failed, held, redriven

@@ -10,22 +10,22 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.errors import (
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.queries import GroupFilter
+from arrester.domain.errors import (
     CommandForbidden,
     GroupActForbidden,
     InvalidValue,
     NotFound,
 )
-from arrester.controlplane.domain.events import RecordFailed, Response
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
-from arrester.controlplane.domain.state.states import (
+from arrester.domain.events import RecordFailed, Response
+from arrester.domain.state.error_groups import GroupAct, GroupRequest
+from arrester.domain.state.states import (
     CommandStatus,
     GroupState,
     GroupStatus,
     TaskStatus,
 )
-from arrester.controlplane.ingest import drain
-from arrester.controlplane.queries import GroupFilter
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, FAILURE, JFK

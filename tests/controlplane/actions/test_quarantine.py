@@ -19,8 +19,11 @@ from redis import Redis
 
 from arrester.controlplane import actions, models, queries, store
 from arrester.controlplane.actions import quarantine
-from arrester.controlplane.domain.errors import InvalidValue, NotFound
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.history import retention
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.store import copy_rows, stream_entry
+from arrester.domain.errors import InvalidValue, NotFound
+from arrester.domain.events import (
     ApplicationLatched,
     ApplicationOpened,
     Event,
@@ -32,13 +35,10 @@ from arrester.controlplane.domain.events import (
     TaskResumed,
     ThreadStarted,
 )
-from arrester.controlplane.domain.identity import redis_keys, uuids
-from arrester.controlplane.domain.state.states import ApplicationStatus
-from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.domain.wire.codec import BATCH_MAX_BYTES, FORMAT
-from arrester.controlplane.history import retention
-from arrester.controlplane.ingest import drain
-from arrester.controlplane.store import copy_rows, stream_entry
+from arrester.domain.identity import redis_keys, uuids
+from arrester.domain.state.states import ApplicationStatus
+from arrester.domain.wire import codec
+from arrester.domain.wire.codec import BATCH_MAX_BYTES, FORMAT
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION

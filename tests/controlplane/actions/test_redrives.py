@@ -10,9 +10,11 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import actions, models, queries, redis_client
-from arrester.controlplane.domain.commands.redrive import RedriveProgress
-from arrester.controlplane.domain.errors import CommandForbidden, InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.queries import DeadLetterFilter
+from arrester.domain.commands.redrive import RedriveProgress
+from arrester.domain.errors import CommandForbidden, InvalidValue
+from arrester.domain.events import (
     CommandApplied,
     CommandIssued,
     CommandKind,
@@ -21,12 +23,10 @@ from arrester.controlplane.domain.events import (
     InstanceStopped,
     Redrive,
 )
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.identity.dead_letter_ids import dead_letter_ids, split_ids
-from arrester.controlplane.domain.state.states import CommandState, CommandStatus
-from arrester.controlplane.domain.wire import command_codec
-from arrester.controlplane.ingest import drain
-from arrester.controlplane.queries import DeadLetterFilter
+from arrester.domain.identity import redis_keys
+from arrester.domain.identity.dead_letter_ids import dead_letter_ids, split_ids
+from arrester.domain.state.states import CommandState, CommandStatus
+from arrester.domain.wire import command_codec
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, JFK, OTHER_INSTANCE, RUN, dead_lettered, held, redriven

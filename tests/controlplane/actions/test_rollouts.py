@@ -15,10 +15,11 @@ from redis import Redis
 
 from arrester.controlplane import actions, queries, redis_client
 from arrester.controlplane.actions import rollouts
-from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.commands.rollout import Progress
-from arrester.controlplane.domain.errors import CommandForbidden, InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.ingest import drain
+from arrester.domain.commands.request import CommandRequest
+from arrester.domain.commands.rollout import Progress
+from arrester.domain.errors import CommandForbidden, InvalidValue
+from arrester.domain.events import (
     CommandApplied,
     CommandIssued,
     CommandKind,
@@ -28,10 +29,9 @@ from arrester.controlplane.domain.events import (
     Rollout,
     TaskResumed,
 )
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state.states import CommandState, CommandStatus
-from arrester.controlplane.domain.wire import command_codec
-from arrester.controlplane.ingest import drain
+from arrester.domain.identity import redis_keys
+from arrester.domain.state.states import CommandState, CommandStatus
+from arrester.domain.wire import command_codec
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, FAILURE

@@ -24,13 +24,13 @@ from arrester.controlplane import (
     redis_client,
 )
 from arrester.controlplane.actions import timeouts
-from arrester.controlplane.domain.events import CommandApplied, CommandKind, TaskPaused
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state.states import CommandStatus, InstanceState
-from arrester.controlplane.domain.wire import command_codec
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.views import projections, row_mapping
 from arrester.controlplane.views.bulk_upsert import Upsert, upsert
+from arrester.domain.events import CommandApplied, CommandKind, TaskPaused
+from arrester.domain.identity import redis_keys
+from arrester.domain.state.states import CommandStatus, InstanceState
+from arrester.domain.wire import command_codec
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, INSTANCE, JFK, OTHER_INSTANCE

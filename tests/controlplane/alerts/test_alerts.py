@@ -19,8 +19,9 @@ from arrester.controlplane import actions, models
 from arrester.controlplane.alerts import configuration, routing
 from arrester.controlplane.alerts.configuration import RuleForm
 from arrester.controlplane.alerts.evaluation import RESOLVE_AFTER
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.ingest import drain
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
     ApplicationShutdownRequested,
     CommandApplied,
     Event,
@@ -32,8 +33,7 @@ from arrester.controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
-from arrester.controlplane.ingest import drain
+from arrester.domain.state.error_groups import GroupAct, GroupRequest
 from tests import histories
 from tests.controlplane import streams
 from tests.controlplane.alerts.conftest import Clock

@@ -13,7 +13,10 @@ from redis import Redis
 
 from arrester.controlplane import actions, models, redis_client
 from arrester.controlplane.alerts import configuration
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.queries import conditions
+from arrester.controlplane.queries.conditions.causes import AlertCause
+from arrester.controlplane.queries.conditions.condition import Condition
+from arrester.domain.events import (
     CommandApplied,
     CommandExpired,
     CommandIssued,
@@ -34,12 +37,9 @@ from arrester.controlplane.domain.events import (
     ThreadReplaced,
     ThreadStarted,
 )
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
-from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.queries import conditions
-from arrester.controlplane.queries.conditions.causes import AlertCause
-from arrester.controlplane.queries.conditions.condition import Condition
+from arrester.domain.identity import redis_keys
+from arrester.domain.state.error_groups import GroupAct, GroupRequest
+from arrester.domain.wire import codec
 from tests import histories
 from tests.controlplane import streams
 from tests.controlplane.alerts.test_alerts import fold, paused, resolve_error

@@ -16,7 +16,10 @@ from arrester.controlplane.alerts import configuration, evaluation
 from arrester.controlplane.alerts.configuration import RuleForm
 from arrester.controlplane.alerts.evaluation import RESOLVE_AFTER
 from arrester.controlplane.alerts.text import DESCRIBED
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.queries import conditions
+from arrester.controlplane.queries.conditions import condition
+from arrester.controlplane.queries.conditions.causes import AlertCause
+from arrester.domain.events import (
     CommandExpired,
     CommandIssued,
     CommandKind,
@@ -32,9 +35,6 @@ from arrester.controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from arrester.controlplane.queries import conditions
-from arrester.controlplane.queries.conditions import condition
-from arrester.controlplane.queries.conditions.causes import AlertCause
 from tests import histories
 from tests.controlplane import streams
 from tests.controlplane.alerts.conftest import Clock

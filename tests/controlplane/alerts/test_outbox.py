@@ -15,7 +15,7 @@ from redis import Redis
 from arrester.controlplane import models
 from arrester.controlplane.alerts import addresses, configuration, outbox
 from arrester.controlplane.alerts.evaluation import RESOLVE_AFTER
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 from tests import services
 from tests.controlplane.alerts.conftest import Clock
 from tests.controlplane.alerts.receivers import Mailbox, Receiver

@@ -14,8 +14,8 @@ import pytest
 
 from arrester.controlplane.alerts import addresses, sending
 from arrester.controlplane.alerts.text import MessageKind, compose
-from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.models import Alert, AlertChannel
+from arrester.domain.errors import InvalidValue
 from tests.controlplane.alerts.receivers import Mailbox, Receiver
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

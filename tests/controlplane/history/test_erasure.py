@@ -15,11 +15,11 @@ from psycopg import sql
 from redis import Redis
 
 from arrester.controlplane import embedded, models, store
-from arrester.controlplane.domain.errors import MalformedBatch
-from arrester.controlplane.domain.events import Body, BodyErased, RecordFailed
-from arrester.controlplane.domain.wire import bodies
 from arrester.controlplane.history import erasure, rebuild
 from arrester.controlplane.ingest import drain
+from arrester.domain.errors import MalformedBatch
+from arrester.domain.events import Body, BodyErased, RecordFailed
+from arrester.domain.wire import bodies
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, dead_lettered, redriven

@@ -18,9 +18,9 @@ from redis import Redis
 from redis.connection import AbstractConnection
 
 from arrester.controlplane import models, store
-from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.history import rebuild, retention, state_at_position
 from arrester.controlplane.ingest import drain
+from arrester.domain.identity import redis_keys
 from tests import histories
 from tests.controlplane import streams
 from tests.controlplane.lost_connections import wait_until_closed

@@ -23,12 +23,12 @@ from redis import Redis
 
 from arrester.controlplane import actions, embedded, models, queries, store, tasks
 from arrester.controlplane.celery_workers import HOUSEKEEPING
-from arrester.controlplane.domain.errors import BeforeHistory, BrokenState, NotVerified
-from arrester.controlplane.domain.identity import uuids
-from arrester.controlplane.domain.state.states import ApplicationState, TaskState
 from arrester.controlplane.history import rebuild, retention, state_at_position
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.management.commands import wake
+from arrester.domain.errors import BeforeHistory, BrokenState, NotVerified
+from arrester.domain.identity import uuids
+from arrester.domain.state.states import ApplicationState, TaskState
 from tests import histories
 from tests import services as running_services
 from tests.controlplane import streams

@@ -14,12 +14,12 @@ from redis import Redis
 
 from arrester.controlplane import models, store, tasks
 from arrester.controlplane.celery_workers import HOUSEKEEPING
-from arrester.controlplane.domain.events import Event
-from arrester.controlplane.domain.state.keyed_states import StateKeys
-from arrester.controlplane.domain.state.stream_state import StreamState, empty
 from arrester.controlplane.history import rebuild as full_rebuild
 from arrester.controlplane.history import state_at_position
 from arrester.controlplane.ingest import drain
+from arrester.domain.events import Event
+from arrester.domain.state.keyed_states import StateKeys
+from arrester.domain.state.stream_state import StreamState, empty
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION

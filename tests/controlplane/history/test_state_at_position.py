@@ -15,18 +15,18 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import actions, models, queries, store
-from arrester.controlplane.domain.errors import (
+from arrester.controlplane.history import state_at_position
+from arrester.controlplane.ingest import drain
+from arrester.domain.errors import (
     BeforeHistory,
     CommandForbidden,
     InvalidValue,
     NotFound,
 )
-from arrester.controlplane.domain.events import Event
-from arrester.controlplane.domain.state.keyed_states import StateKeys
-from arrester.controlplane.domain.state.states import TaskStatus
-from arrester.controlplane.domain.state.stream_state import StreamState, empty
-from arrester.controlplane.history import state_at_position
-from arrester.controlplane.ingest import drain
+from arrester.domain.events import Event
+from arrester.domain.state.keyed_states import StateKeys
+from arrester.domain.state.states import TaskStatus
+from arrester.domain.state.stream_state import StreamState, empty
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, INSTANCE, JFK

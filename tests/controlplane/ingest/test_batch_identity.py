@@ -13,12 +13,12 @@ from redis import Redis
 
 from arrester.controlplane import models, store
 from arrester.controlplane.actions import quarantine
-from arrester.controlplane.domain.events import Event
-from arrester.controlplane.domain.identity import uuids
-from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.domain.wire.counted_only import counted_only
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.ingest.batch_identity import REUSED
+from arrester.domain.events import Event
+from arrester.domain.identity import uuids
+from arrester.domain.wire import codec
+from arrester.domain.wire.counted_only import counted_only
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION

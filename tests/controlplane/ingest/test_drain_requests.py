@@ -15,10 +15,10 @@ from redis import Redis
 from arrester.controlplane import queries, store, tasks
 from arrester.controlplane.celery import DRAINS, app
 from arrester.controlplane.celery_workers import FOLDS
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.identity.redis_keys import PENDING_DRAIN_SECONDS
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.management.commands.wake import POLL_SECONDS, SWEEP_SECONDS, Waker
+from arrester.domain.identity import redis_keys
+from arrester.domain.identity.redis_keys import PENDING_DRAIN_SECONDS
 from tests import histories
 from tests.controlplane import streams
 from tests.controlplane.lost_connections import wait_until_closed

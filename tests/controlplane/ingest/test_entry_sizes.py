@@ -16,13 +16,13 @@ from arrester.agents.transport.redis_client import AppendStatus, RedisClient
 from arrester.agents.transport.spool import SpooledBatch
 from arrester.controlplane import event_streams, models, queries, redis_client
 from arrester.controlplane.celery import DRAINS
-from arrester.controlplane.domain.events import Body
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.wire import codec, limits
 from arrester.controlplane.heartbeats import is_folded
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.management.commands import wake
 from arrester.controlplane.outbound import backpressure
+from arrester.domain.events import Body
+from arrester.domain.identity import redis_keys
+from arrester.domain.wire import codec, limits
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION

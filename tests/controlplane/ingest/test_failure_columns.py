@@ -11,15 +11,15 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import actions, models, queries, store
-from arrester.controlplane.domain.events import Event, FailuresCounted, RecordFailed, Response
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
-from arrester.controlplane.domain.state.states import GroupStatus
-from arrester.controlplane.domain.state.stream_state import empty
-from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.domain.wire.failure_columns import FailedRecords, to_columns
 from arrester.controlplane.history import state_at_position
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.store.stream_entry import DecodedEntry
+from arrester.domain.events import Event, FailuresCounted, RecordFailed, Response
+from arrester.domain.state.error_groups import GroupAct, GroupRequest
+from arrester.domain.state.states import GroupStatus
+from arrester.domain.state.stream_state import empty
+from arrester.domain.wire import codec
+from arrester.domain.wire.failure_columns import FailedRecords, to_columns
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, FAILURE

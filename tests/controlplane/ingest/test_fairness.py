@@ -14,11 +14,11 @@ from redis import Redis
 from arrester.controlplane import embedded, queries, store, tasks
 from arrester.controlplane.celery import DRAINS
 from arrester.controlplane.celery_workers import FOLDS, HOUSEKEEPING
-from arrester.controlplane.domain.identity import redis_keys, uuids
-from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.management.commands import wake
 from arrester.controlplane.management.commands.wake import Waker
+from arrester.domain.identity import redis_keys, uuids
+from arrester.domain.wire import codec
 from tests import histories
 from tests.controlplane import streams
 from tests.controlplane.ingest.test_wake import WAKE, process

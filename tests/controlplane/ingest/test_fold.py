@@ -20,18 +20,18 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import embedded, models, redis_client, store
-from arrester.controlplane.domain.events import Event, FailuresCounted, Response
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state.states import TaskStatus
-from arrester.controlplane.domain.state.stream_state import StreamState
-from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.domain.wire.failure_columns import Stored
 from arrester.controlplane.history import rebuild
 from arrester.controlplane.ingest import drain, fold_entries
 from arrester.controlplane.ingest.fold_entries import Folded, StreamAdvanced, fold
 from arrester.controlplane.store import prepared_statements
 from arrester.controlplane.store.stream_entry import DecodedEntry, read_entry
 from arrester.controlplane.views import projections
+from arrester.domain.events import Event, FailuresCounted, Response
+from arrester.domain.identity import redis_keys
+from arrester.domain.state.states import TaskStatus
+from arrester.domain.state.stream_state import StreamState
+from arrester.domain.wire import codec
+from arrester.domain.wire.failure_columns import Stored
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, JFK

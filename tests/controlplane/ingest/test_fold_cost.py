@@ -16,9 +16,9 @@ import msgspec
 from django.db import connection
 from redis import Redis
 
-from arrester.controlplane.domain.events import Event
-from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.ingest import drain
+from arrester.domain.events import Event
+from arrester.domain.identity import redis_keys
 from tests import histories
 from tests.controlplane import streams
 from tests.domain.test_event_catalogue import SAMPLES

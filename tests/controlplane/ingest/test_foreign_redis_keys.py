@@ -20,9 +20,9 @@ from arrester.controlplane import (
     tasks,
 )
 from arrester.controlplane.celery import DRAINS
-from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.ingest import drain, drain_requests
 from arrester.controlplane.management.commands import wake
+from arrester.domain.identity import redis_keys
 from tests import histories
 from tests.controlplane import streams
 

@@ -21,10 +21,10 @@ from redis import ConnectionError, Redis
 from arrester.controlplane import actions, embedded, queries
 from arrester.controlplane.celery import DRAINS
 from arrester.controlplane.celery_workers import FOLDS
-from arrester.controlplane.domain.errors import NotFound
-from arrester.controlplane.domain.events import CommandApplied
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state.states import CommandStatus
+from arrester.domain.errors import NotFound
+from arrester.domain.events import CommandApplied
+from arrester.domain.identity import redis_keys
+from arrester.domain.state.states import CommandStatus
 from tests import histories, scratch
 from tests import services as running_services
 from tests.controlplane import streams

@@ -20,10 +20,10 @@ import pytest
 from redis import Redis
 
 from arrester.controlplane import embedded
-from arrester.controlplane.domain.events import Event
-from arrester.controlplane.domain.identity import redis_keys, uuids
 from arrester.controlplane.history import rebuild
 from arrester.controlplane.ingest import drain
+from arrester.domain.events import Event
+from arrester.domain.identity import redis_keys, uuids
 from tests import histories
 from tests.controlplane import streams
 from tests.controlplane.ingest.test_wake import WAKE, WORKER, process

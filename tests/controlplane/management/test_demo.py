@@ -11,10 +11,10 @@ from django.core.management import CommandError, call_command
 from redis import Redis
 
 from arrester.controlplane import actions, embedded, queries
-from arrester.controlplane.domain.state.states import ApplicationStatus
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.local import demo
 from arrester.controlplane.management.commands import up
+from arrester.domain.state.states import ApplicationStatus
 from tests import histories
 from tests.controlplane import streams
 

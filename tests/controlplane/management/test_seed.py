@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from arrester.controlplane import queries, store
-from arrester.controlplane.domain.state.states import TaskStatus
 from arrester.controlplane.history import rebuild
+from arrester.domain.state.states import TaskStatus
 from benchmarks import seed
 from benchmarks.sample_history import DAYS, DEAD, PAUSED, PIPELINE, Week
 from tests.controlplane import streams

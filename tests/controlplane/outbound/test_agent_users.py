@@ -18,13 +18,13 @@ from arrester.agents.transport.sender import Sender
 from arrester.agents.transport.server_keys import ServerKeys
 from arrester.agents.transport.spool import Spool, SpooledBatch
 from arrester.controlplane import actions, embedded, models, queries, redis_urls, signing, tasks
-from arrester.controlplane.domain.errors import InvalidValue, NotFound, RedisUnavailable
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.identity.names import check_name
-from arrester.controlplane.domain.state.states import ApplicationStatus
-from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.domain.wire.signed_messages import parse_keys
 from arrester.controlplane.outbound import agent_users, backpressure
+from arrester.domain.errors import InvalidValue, NotFound, RedisUnavailable
+from arrester.domain.identity import redis_keys
+from arrester.domain.identity.names import check_name
+from arrester.domain.state.states import ApplicationStatus
+from arrester.domain.wire import codec
+from arrester.domain.wire.signed_messages import parse_keys
 from tests.agents.sample_events import INSTANCE, batch_id, some_events
 from tests.patience import wait_until
 

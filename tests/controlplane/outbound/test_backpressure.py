@@ -17,12 +17,12 @@ from arrester.agents.transport.spool import Spool
 from arrester.controlplane import embedded, queries, store
 from arrester.controlplane.celery import DRAINS
 from arrester.controlplane.celery_workers import FOLDS
-from arrester.controlplane.domain.events import FailuresCounted, TaskPaused
-from arrester.controlplane.domain.identity import redis_keys, uuids
-from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.ingest import drain, drain_requests
 from arrester.controlplane.management.commands.wake import MAXIMUM_MESSAGES, Waker
 from arrester.controlplane.outbound import backpressure
+from arrester.domain.events import FailuresCounted, TaskPaused
+from arrester.domain.identity import redis_keys, uuids
+from arrester.domain.wire import codec
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, INSTANCE

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from redis import Redis
 
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state import drift
-from arrester.controlplane.domain.state.states import TaskState, TaskStatus
-from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.outbound import drift_check
+from arrester.domain.identity import redis_keys
+from arrester.domain.state import drift
+from arrester.domain.state.states import TaskState, TaskStatus
+from arrester.domain.wire import codec
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, INSTANCE, JFK, RUN

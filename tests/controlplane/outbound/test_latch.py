@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import actions, redis_client, tasks
-from arrester.controlplane.domain.events import ApplicationShutdownRequested, CommandKind
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.wire import command_codec
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.management.commands import wake
+from arrester.domain.events import ApplicationShutdownRequested, CommandKind
+from arrester.domain.identity import redis_keys
+from arrester.domain.wire import command_codec
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION

@@ -15,21 +15,21 @@ from redis import ConnectionError, Redis
 
 from arrester.controlplane import queries, quotas, store, tasks
 from arrester.controlplane.celery_workers import HOUSEKEEPING
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
-    Event,
-    EventData,
-    InstanceStarted,
-    InstanceStopped,
-    RecordFailed,
-)
-from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.management.commands.wake import Waker
 from arrester.controlplane.outbound import backpressure, quota_check
 from arrester.controlplane.queries import conditions
 from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.controlplane.quotas import DEFAULTS, Quota
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
+    Event,
+    EventData,
+    InstanceStarted,
+    InstanceStopped,
+    RecordFailed,
+)
+from arrester.domain.identity import redis_keys
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, INSTANCE, RUN

@@ -13,12 +13,12 @@ from redis import Redis
 from arrester.agents.transport.redis_client import RedisClient
 from arrester.agents.transport.server_keys import ServerKeys
 from arrester.controlplane import actions, redis_client, signing
-from arrester.controlplane.domain.events import CommandKind
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.wire import codec, command_codec
-from arrester.controlplane.domain.wire.signed_messages import parse_keys
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.outbound import command_outbox
+from arrester.domain.events import CommandKind
+from arrester.domain.identity import redis_keys
+from arrester.domain.wire import codec, command_codec
+from arrester.domain.wire.signed_messages import parse_keys
 from tests import histories
 from tests.controlplane import streams
 from tests.controlplane.streams import SPOOL

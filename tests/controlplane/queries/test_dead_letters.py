@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.errors import InvalidValue, NotFound
-from arrester.controlplane.domain.events import Event, RecordFailed
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.queries import DeadLetterFilter
 from arrester.controlplane.views.dead_letter_selection import open_dead_letters
+from arrester.domain.errors import InvalidValue, NotFound
+from arrester.domain.events import Event, RecordFailed
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import (

@@ -15,7 +15,11 @@ from django.db import connection, transaction
 from msgspec.structs import asdict, replace
 
 from arrester.controlplane import embedded, models, queries, store
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.queries import FailureFilter
+from arrester.controlplane.queries.failure_history import failures as failure_queries
+from arrester.controlplane.store import batches, column_values, failures
+from arrester.controlplane.views import row_mapping
+from arrester.domain.events import (
     Event,
     Failure,
     RecordFailed,
@@ -23,13 +27,9 @@ from arrester.controlplane.domain.events import (
     Run,
     StoredEvent,
 )
-from arrester.controlplane.domain.identity.names import task_id
-from arrester.controlplane.domain.state import counters
-from arrester.controlplane.domain.state.states import GroupState
-from arrester.controlplane.queries import FailureFilter
-from arrester.controlplane.queries.failure_history import failures as failure_queries
-from arrester.controlplane.store import batches, column_values, failures
-from arrester.controlplane.views import row_mapping
+from arrester.domain.identity.names import task_id
+from arrester.domain.state import counters
+from arrester.domain.state.states import GroupState
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, FAILURE, JFK, NOON, RUN

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arrester.controlplane import queries, store
-from arrester.controlplane.domain.errors import BeforeHistory, InvalidValue
-from arrester.controlplane.domain.events import Event, StoredEvent
-from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.queries import event_feed
 from arrester.controlplane.store.column_values import MAX_BIGINT
+from arrester.domain.errors import BeforeHistory, InvalidValue
+from arrester.domain.events import Event, StoredEvent
+from arrester.domain.wire import codec
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION

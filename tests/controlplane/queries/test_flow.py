@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.commands import agent_versions
-from arrester.controlplane.domain.errors import NotFound
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.queries import Duration, FlowSums, Trend
+from arrester.domain.commands import agent_versions
+from arrester.domain.errors import NotFound
+from arrester.domain.events import (
     Event,
     EventData,
     FlowMeasured,
@@ -22,11 +23,10 @@ from arrester.controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state import durations
-from arrester.controlplane.domain.state.live_runs import RunStatus
-from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.queries import Duration, FlowSums, Trend
+from arrester.domain.identity import redis_keys
+from arrester.domain.state import durations
+from arrester.domain.state.live_runs import RunStatus
+from arrester.domain.wire import codec
 from tests.controlplane import streams
 from tests.histories import APPLICATION, FAILURE, INSTANCE, OTHER_INSTANCE
 

@@ -13,8 +13,8 @@ from django.conf import settings
 from redis import Redis
 
 from arrester.controlplane import embedded, models, queries
-from arrester.controlplane.domain.events import InstanceStarted
 from arrester.controlplane.queries.operation.installation import clock, disk
+from arrester.domain.events import InstanceStarted
 from tests.dashboard.story import VERSIONS, Story
 
 

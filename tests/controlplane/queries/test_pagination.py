@@ -12,8 +12,10 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.errors import InvalidValue, NotFound
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.queries import FailureFilter, GroupFilter, Page
+from arrester.domain.errors import InvalidValue, NotFound
+from arrester.domain.events import (
     CommandApplied,
     Event,
     RecordFailed,
@@ -21,9 +23,7 @@ from arrester.controlplane.domain.events import (
     Run,
     StoredEvent,
 )
-from arrester.controlplane.domain.state.states import CommandState, CommandStatus, TaskStatus
-from arrester.controlplane.ingest import drain
-from arrester.controlplane.queries import FailureFilter, GroupFilter, Page
+from arrester.domain.state.states import CommandState, CommandStatus, TaskStatus
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, FAILURE, JFK, NOON

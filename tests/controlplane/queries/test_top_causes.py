@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from arrester.controlplane import models, queries
-from arrester.controlplane.domain.events import Event, FailuresCounted, Response
 from arrester.controlplane.queries.failure_history import counts
+from arrester.domain.events import Event, FailuresCounted, Response
 from tests import histories
 from tests.controlplane import streams
 

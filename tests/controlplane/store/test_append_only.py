@@ -14,9 +14,9 @@ from psycopg import sql
 from redis import Redis
 
 from arrester.controlplane import embedded, store, tasks
-from arrester.controlplane.domain.events import Body, RecordsHeld
-from arrester.controlplane.domain.wire.failure_columns import expand_stored
 from arrester.controlplane.ingest import drain
+from arrester.domain.events import Body, RecordsHeld
+from arrester.domain.wire.failure_columns import expand_stored
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION

@@ -12,10 +12,10 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.events import EVENT_TYPES, Event, RecordFailed, StoredEvent
-from arrester.controlplane.domain.wire.failure_columns import expand_stored
 from arrester.controlplane.queries import FailureFilter
 from arrester.controlplane.store import column_values, copy_rows
+from arrester.domain.events import EVENT_TYPES, Event, RecordFailed, StoredEvent
+from arrester.domain.wire.failure_columns import expand_stored
 from tests import histories
 from tests.controlplane import streams
 

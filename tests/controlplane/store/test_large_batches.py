@@ -9,10 +9,10 @@ import pytest
 from redis import Redis
 
 from arrester.controlplane import queries, store
-from arrester.controlplane.domain.events import StoredEvent
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.queries import FailureFilter
 from arrester.controlplane.store import batches
+from arrester.domain.events import StoredEvent
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION

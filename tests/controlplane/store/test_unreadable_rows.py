@@ -15,11 +15,11 @@ from django.db import connection
 from redis import Redis
 
 from arrester.controlplane import actions, queries, reachability, tasks
-from arrester.controlplane.domain.errors import BrokenState
-from arrester.controlplane.domain.identity import redis_keys
 from arrester.controlplane.history import rebuild
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.store import copy_rows
+from arrester.domain.errors import BrokenState
+from arrester.domain.identity import redis_keys
 from tests import histories
 from tests.controlplane import streams
 from tests.dashboard.accounts import logged_in, make_user

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from arrester.controlplane.domain.events import Event
-from arrester.controlplane.domain.wire.failure_columns import expand_stored
 from arrester.controlplane.views.chart_buckets import Buckets
+from arrester.domain.events import Event
+from arrester.domain.wire.failure_columns import expand_stored
 from tests import histories
 
 

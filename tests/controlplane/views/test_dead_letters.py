@@ -13,15 +13,15 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import models, store
-from arrester.controlplane.domain.events import (
-    DeadLetterIds,
-    Event,
-    RecordsDeadLettered,
-)
 from arrester.controlplane.history import retention
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.views import dead_letters
 from arrester.controlplane.views.redrive_progress import redrive_totals
+from arrester.domain.events import (
+    DeadLetterIds,
+    Event,
+    RecordsDeadLettered,
+)
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, FAILURE, JFK, dead_lettered, held, redriven

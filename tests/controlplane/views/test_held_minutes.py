@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from arrester.controlplane import models
-from arrester.controlplane.domain.events import Event
 from arrester.controlplane.history import retention
+from arrester.domain.events import Event
 from tests import histories
 from tests.controlplane import streams
 

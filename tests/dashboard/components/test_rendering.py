@@ -16,9 +16,16 @@ from django.urls import reverse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arrester.controlplane.domain import visible_text
-from arrester.controlplane.domain.commands.kinds import KINDS, TASK_KINDS
-from arrester.controlplane.domain.events import (
+from arrester.dashboard.components import chart, forms
+from arrester.dashboard.components.buttons import TaskButton
+from arrester.dashboard.components.state_timeline import strip
+from arrester.dashboard.templatetags.formats import large, relative
+from arrester.dashboard.templatetags.states import ICONS, LOOKS, kind, spark_ui, state
+from arrester.dashboard.text import event_text, record_text
+from arrester.dashboard.text.command_links import linked
+from arrester.domain import visible_text
+from arrester.domain.commands.kinds import KINDS, TASK_KINDS
+from arrester.domain.events import (
     Body,
     CommandKind,
     DeadLetterIds,
@@ -33,7 +40,7 @@ from arrester.controlplane.domain.events import (
     TaskPaused,
     TaskResumed,
 )
-from arrester.controlplane.domain.state.states import (
+from arrester.domain.state.states import (
     ApplicationStatus,
     CommandStatus,
     InstanceState,
@@ -41,13 +48,6 @@ from arrester.controlplane.domain.state.states import (
     TaskStatus,
     ThreadStatus,
 )
-from arrester.dashboard.components import chart, forms
-from arrester.dashboard.components.buttons import TaskButton
-from arrester.dashboard.components.state_timeline import strip
-from arrester.dashboard.templatetags.formats import large, relative
-from arrester.dashboard.templatetags.states import ICONS, LOOKS, kind, spark_ui, state
-from arrester.dashboard.text import event_text, record_text
-from arrester.dashboard.text.command_links import linked
 from tests.dashboard.story import TYPO
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

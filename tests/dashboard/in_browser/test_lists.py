@@ -7,8 +7,8 @@ from django.urls import reverse
 from playwright.sync_api import Page, expect
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.state.states import CommandStatus, GroupStatus
 from arrester.controlplane.ingest import drain
+from arrester.domain.state.states import CommandStatus, GroupStatus
 from tests.dashboard.browser import Windows, expect_no_reload, open_live
 from tests.dashboard.story import TYPO, Story, failure
 

@@ -9,7 +9,7 @@ from django.urls import reverse
 from playwright.sync_api import Browser, Page, expect
 
 from arrester.controlplane import queries
-from arrester.controlplane.domain.state.states import CommandStatus
+from arrester.domain.state.states import CommandStatus
 from tests.dashboard.accessibility import violations
 from tests.dashboard.browser import (
     Windows,

@@ -11,7 +11,7 @@ from playwright.sync_api import APIResponse, Browser, Page, Route, expect
 from redis import Redis
 
 from arrester.controlplane import embedded, queries
-from arrester.controlplane.domain.wire import codec
+from arrester.domain.wire import codec
 from tests.dashboard.accessibility import violations
 from tests.dashboard.accounts import make_user
 from tests.dashboard.browser import (

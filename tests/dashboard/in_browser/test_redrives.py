@@ -12,9 +12,9 @@ from playwright.sync_api import Locator, Page, Route, expect
 
 from arrester.controlplane import queries, redis_client
 from arrester.controlplane.dead_letter_records import Record, State
-from arrester.controlplane.domain.events import Body, CommandKind
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state.states import CommandState
+from arrester.domain.events import Body, CommandKind
+from arrester.domain.identity import redis_keys
+from arrester.domain.state.states import CommandState
 from tests.dashboard.browser import open_live
 from tests.dashboard.story import Story
 

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.events import CommandKind
-from arrester.controlplane.domain.state.states import ApplicationStatus, CommandStatus
+from arrester.domain.events import CommandKind
+from arrester.domain.state.states import ApplicationStatus, CommandStatus
 from tests.dashboard.accounts import logged_in, make_superuser, make_user
 from tests.dashboard.story import POLICY, RECORD, Story
 

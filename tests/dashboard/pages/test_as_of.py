@@ -12,11 +12,11 @@ from django.urls import reverse
 from redis import Redis
 
 from arrester.controlplane import actions, embedded, queries, store
-from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.controlplane.history import retention
 from arrester.controlplane.queries import GroupFilter
 from arrester.controlplane.queries.event_feed import pack_cursor
+from arrester.domain.identity.uuids import uuid7
+from arrester.domain.state.error_groups import GroupAct, GroupRequest
 from tests import histories
 from tests.controlplane import streams
 from tests.dashboard.story import Story

@@ -11,9 +11,9 @@ from django.test import Client
 from django.urls import reverse
 
 from arrester.controlplane import actions, redis_client
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.wire import codec
 from arrester.controlplane.outbound import clock_check
+from arrester.domain.identity import redis_keys
+from arrester.domain.wire import codec
 from tests.dashboard.story import Story
 
 

@@ -16,9 +16,9 @@ from django.urls import reverse
 from msgspec.structs import replace
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.domain.events import ResumeHow, TaskPaused
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
-from arrester.controlplane.domain.state.states import GroupState, GroupStatus
+from arrester.domain.events import ResumeHow, TaskPaused
+from arrester.domain.state.error_groups import GroupAct, GroupRequest
+from arrester.domain.state.states import GroupState, GroupStatus
 from tests.dashboard.accounts import make_user
 from tests.dashboard.exported_files import exported
 from tests.dashboard.story import MODULE, NA, TYPO, Story, failure

@@ -10,7 +10,10 @@ import pytest
 from django.test import Client
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.events import (
+from arrester.dashboard.components import attention, fair_shares
+from arrester.dashboard.pages import overview, pipelines
+from arrester.dashboard.rest import server
+from arrester.domain.events import (
     Event,
     InstanceStarted,
     PipelinePaused,
@@ -18,9 +21,6 @@ from arrester.controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from arrester.dashboard.components import attention, fair_shares
-from arrester.dashboard.pages import overview, pipelines
-from arrester.dashboard.rest import server
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import FAILURE, RUN

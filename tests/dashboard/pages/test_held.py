@@ -10,8 +10,8 @@ from django.test import Client
 from django.urls import reverse
 
 from arrester.controlplane import models, queries
-from arrester.controlplane.domain.events import RecordsHeld, ResumeHow, TaskResumed
 from arrester.controlplane.history import rebuild
+from arrester.domain.events import RecordsHeld, ResumeHow, TaskResumed
 from tests.dashboard.overview_tiles import tiles
 from tests.dashboard.story import Story
 

@@ -24,16 +24,16 @@ from redis import Redis
 
 from arrester.controlplane import actions, models, queries, redis_client, tasks
 from arrester.controlplane.actions.accounts import AccountAct
-from arrester.controlplane.domain.errors import CommandForbidden
-from arrester.controlplane.domain.events import RecordsDeadLettered, ResumeHow, TaskResumed
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
-from arrester.controlplane.domain.state.states import CommandStatus
-from arrester.controlplane.domain.wire import codec, dead_letter_columns
 from arrester.controlplane.ingest import drain
 from arrester.controlplane.login_attempts import LoginAct
 from arrester.controlplane.roles import Role
 from arrester.dashboard.templatetags.events import change_words
+from arrester.domain.errors import CommandForbidden
+from arrester.domain.events import RecordsDeadLettered, ResumeHow, TaskResumed
+from arrester.domain.identity import redis_keys
+from arrester.domain.state.error_groups import GroupAct, GroupRequest
+from arrester.domain.state.states import CommandStatus
+from arrester.domain.wire import codec, dead_letter_columns
 from tests.dashboard.accounts import logged_in, make_superuser, make_user, token
 from tests.dashboard.story import NA, TYPO, Story
 

@@ -10,7 +10,9 @@ import pytest
 from django.test import Client
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.events import (
+from arrester.dashboard.components import task_grid
+from arrester.dashboard.pages import applications
+from arrester.domain.events import (
     CommandIssued,
     CommandKind,
     InstanceStarted,
@@ -19,8 +21,6 @@ from arrester.controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from arrester.dashboard.components import task_grid
-from arrester.dashboard.pages import applications
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, FAILURE, RUN

@@ -21,8 +21,17 @@ from redis import Redis
 from arrester.controlplane import actions, alerts, models, queries
 from arrester.controlplane.alerts import configuration, outbox, reads
 from arrester.controlplane.alerts.evaluation import RESOLVE_AFTER
-from arrester.controlplane.domain.errors import CommandForbidden
-from arrester.controlplane.domain.events import (
+from arrester.controlplane.ingest import drain
+from arrester.controlplane.queries import conditions
+from arrester.controlplane.queries.conditions.causes import AlertCause
+from arrester.controlplane.queries.conditions.condition import Condition
+from arrester.controlplane.web.middleware import Compression
+from arrester.dashboard.components import attempt_folds
+from arrester.dashboard.components.attempt_folds import AttemptFold
+from arrester.dashboard.components.task_grid import DENSE_FROM
+from arrester.dashboard.pages import applications
+from arrester.domain.errors import CommandForbidden
+from arrester.domain.events import (
     CommandApplied,
     Event,
     EventData,
@@ -36,17 +45,8 @@ from arrester.controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from arrester.controlplane.domain.identity.uuids import uuid7
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
-from arrester.controlplane.ingest import drain
-from arrester.controlplane.queries import conditions
-from arrester.controlplane.queries.conditions.causes import AlertCause
-from arrester.controlplane.queries.conditions.condition import Condition
-from arrester.controlplane.web.middleware import Compression
-from arrester.dashboard.components import attempt_folds
-from arrester.dashboard.components.attempt_folds import AttemptFold
-from arrester.dashboard.components.task_grid import DENSE_FROM
-from arrester.dashboard.pages import applications
+from arrester.domain.identity.uuids import uuid7
+from arrester.domain.state.error_groups import GroupAct, GroupRequest
 from tests import histories
 from tests.controlplane import streams
 from tests.controlplane.alerts.receivers import http_receiver

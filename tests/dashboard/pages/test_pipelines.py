@@ -14,11 +14,11 @@ from django.urls import reverse
 
 from arrester.controlplane import queries, redis_client
 from arrester.controlplane.alerts import configuration
-from arrester.controlplane.domain.events import PipelinePaused, PipelineResumed
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.wire import codec
 from arrester.dashboard.pages import pipelines
 from arrester.dashboard.templatetags import flow
+from arrester.domain.events import PipelinePaused, PipelineResumed
+from arrester.domain.identity import redis_keys
+from arrester.domain.wire import codec
 from tests.dashboard.accounts import logged_in, make_user
 from tests.dashboard.story import MODULE, Story, started_with_accounts
 

@@ -16,10 +16,10 @@ from msgspec import UNSET
 
 from arrester.controlplane import dead_letter_records, queries, redis_client
 from arrester.controlplane.dead_letter_records import Record, State
-from arrester.controlplane.domain.events import Body, CommandKind
-from arrester.controlplane.domain.identity import redis_keys
-from arrester.controlplane.domain.state.states import CommandStatus
 from arrester.controlplane.queries import DeadLetter, DeadLetterFilter
+from arrester.domain.events import Body, CommandKind
+from arrester.domain.identity import redis_keys
+from arrester.domain.state.states import CommandStatus
 from tests.dashboard.accounts import logged_in, make_user
 from tests.dashboard.story import Story
 

@@ -12,10 +12,10 @@ from django.urls import reverse
 
 from arrester.agents.failures.payload import Redaction, Reveal
 from arrester.controlplane import actions, models, queries, signing
-from arrester.controlplane.domain.errors import NotFound
-from arrester.controlplane.domain.wire.signed_messages import parse_keys
 from arrester.controlplane.history import audit_verification, erasure
 from arrester.controlplane.roles import Role, TokenScope
+from arrester.domain.errors import NotFound
+from arrester.domain.wire.signed_messages import parse_keys
 from tests.dashboard.accounts import logged_in, make_user, token
 from tests.dashboard.story import Story
 

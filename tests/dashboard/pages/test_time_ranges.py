@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from arrester.controlplane.domain.errors import InvalidValue
 from arrester.dashboard.components import time_range
+from arrester.domain.errors import InvalidValue
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 

@@ -21,15 +21,15 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import actions, queries, signing
-from arrester.controlplane.domain.commands.kinds import KINDS, Subject
-from arrester.controlplane.domain.errors import ArresterError
-from arrester.controlplane.domain.events import CommandKind
 from arrester.controlplane.queries.failure_history import failures as failure_queries
 from arrester.controlplane.store import failures
 from arrester.dashboard.http_errors import STATUS_CODES, status_code
 from arrester.dashboard.rest.command_fields import fields_of
 from arrester.dashboard.rest.commands import NewCommandSerializer
 from arrester.dashboard.rest.field_types import A_TIME
+from arrester.domain.commands.kinds import KINDS, Subject
+from arrester.domain.errors import ArresterError
+from arrester.domain.events import CommandKind
 from tests.dashboard.accounts import logged_in, make_user, token
 from tests.dashboard.story import NA, TYPO, Story
 from tests.services import REPOSITORY

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from arrester.controlplane.domain.commands import agent_versions
-from arrester.controlplane.domain.events import (
+from arrester.domain.commands import agent_versions
+from arrester.domain.events import (
     Event,
     EventData,
     FlowMeasured,

@@ -13,8 +13,8 @@ from django.test import Client
 from msgspec.structs import replace
 
 from arrester.controlplane import queries, store
-from arrester.controlplane.domain.events import Body, RecordFailed, Response, ThreadStarted
-from arrester.controlplane.domain.wire import bodies, codec
+from arrester.domain.events import Body, RecordFailed, Response, ThreadStarted
+from arrester.domain.wire import bodies, codec
 from tests import histories
 from tests.controlplane import streams
 from tests.dashboard.story import Story

@@ -14,12 +14,12 @@ from django.core.exceptions import ImproperlyConfigured
 from msgspec import UNSET, Meta, UnsetType
 from rest_framework import serializers
 
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.identity.names import TaskDigest
 from arrester.dashboard.rest.base import ListView, PageQuerySerializer, pop_filter, values
 from arrester.dashboard.rest.field_types import A_TIME
 from arrester.dashboard.rest.struct_serializers import FiniteField, StructSerializer
 from arrester.dashboard.rest.urls import urlpatterns
+from arrester.domain.errors import InvalidValue
+from arrester.domain.identity.names import TaskDigest
 
 Size = Annotated[int, Meta(ge=0)]
 

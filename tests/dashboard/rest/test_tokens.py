@@ -19,9 +19,9 @@ from django.utils import timezone
 
 from arrester.controlplane import actions, embedded, models
 from arrester.controlplane.actions import tokens
-from arrester.controlplane.domain.errors import InvalidValue
 from arrester.controlplane.roles import TokenScope
 from arrester.dashboard.rest.authentication import Throttle
+from arrester.domain.errors import InvalidValue
 from tests.dashboard.accounts import logged_in, make_user, token
 from tests.dashboard.story import Story
 

@@ -1,1 +1,1 @@
-"""Tests of controlplane/domain/commands."""
+"""Tests of domain/commands."""

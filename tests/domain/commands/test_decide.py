@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arrester.controlplane.domain.commands import agent_versions
-from arrester.controlplane.domain.commands.decide import COMMAND_EXPIRY, decide
-from arrester.controlplane.domain.commands.kinds import KINDS, ROLLOUTS, TASK_KINDS, Subject
-from arrester.controlplane.domain.commands.refusals import pending_command, refusal
-from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.commands.timeouts import timeout_events
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.domain.commands import agent_versions
+from arrester.domain.commands.decide import COMMAND_EXPIRY, decide
+from arrester.domain.commands.kinds import KINDS, ROLLOUTS, TASK_KINDS, Subject
+from arrester.domain.commands.refusals import pending_command, refusal
+from arrester.domain.commands.request import CommandRequest
+from arrester.domain.commands.timeouts import timeout_events
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
     ApplicationLatched,
     ApplicationOpened,
     CommandApplied,
@@ -45,9 +45,9 @@ from arrester.controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.identity.redis_keys import LOST_AFTER_SECONDS
-from arrester.controlplane.domain.state.stream_state import StreamState, empty
+from arrester.domain.identity.names import TaskId
+from arrester.domain.identity.redis_keys import LOST_AFTER_SECONDS
+from arrester.domain.state.stream_state import StreamState, empty
 from tests import histories
 from tests.histories import APPLICATION, INSTANCE, JFK, NOON, OTHER_INSTANCE
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from arrester.controlplane.domain.commands.kinds import (
+from arrester.domain.commands.kinds import (
     KINDS,
     ROLLOUTS,
     TASK_KINDS,
@@ -13,11 +13,11 @@ from arrester.controlplane.domain.commands.kinds import (
     Subject,
     skips_records,
 )
-from arrester.controlplane.domain.commands.recipients import instance_of_run, no_instance
-from arrester.controlplane.domain.events import CommandKind
+from arrester.domain.commands.recipients import instance_of_run, no_instance
+from arrester.domain.events import CommandKind
 from tests.services import REPOSITORY
 
-PRODUCT = ("agents", "cli", "controlplane", "dashboard")
+PRODUCT = ("agents", "cli", "controlplane", "dashboard", "domain")
 #: The enumeration, the row, the page of a task and the command line name a new kind: see
 #: docs/how-to/add-a-command.md.
 MOST_FILES = 4

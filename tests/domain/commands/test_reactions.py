@@ -7,12 +7,12 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.commands.reactions import (
+from arrester.domain.commands.reactions import (
     MAX_REQUEST_AGE,
     needing_reaction,
     reaction_to,
 )
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     ApplicationLatched,
     ApplicationShutdownRequested,
     CommandApplied,
@@ -23,7 +23,7 @@ from arrester.controlplane.domain.events import (
     EventData,
     StoredEvent,
 )
-from arrester.controlplane.domain.state.stream_state import StreamState, empty
+from arrester.domain.state.stream_state import StreamState, empty
 from tests import histories
 from tests.histories import APPLICATION, INSTANCE, OTHER_INSTANCE
 

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.commands.redrive import (
+from arrester.domain.commands.redrive import (
     MAX_REDRIVEN,
     RedriveProgress,
     check_redrive,
     next_redrive_step,
 )
-from arrester.controlplane.domain.commands.rollout import Finish, Issue, Stop, Wait
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import Redrive
-from arrester.controlplane.domain.wire.dead_letter_columns import MAX_RECORDS
+from arrester.domain.commands.rollout import Finish, Issue, Stop, Wait
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import Redrive
+from arrester.domain.wire.dead_letter_columns import MAX_RECORDS
 
 REDRIVE = Redrive(records=100)
 NOW = datetime(2026, 11, 20, tzinfo=UTC)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.commands.rollout import (
+from arrester.domain.commands.rollout import (
     MAX_PER_STEP,
     STEP_SECONDS,
     Finish,
@@ -21,8 +21,8 @@ from arrester.controlplane.domain.commands.rollout import (
     next_step,
     wave_ends,
 )
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import Rollout
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import Rollout
 from tests.histories import NOON
 
 HUNDRED = Rollout(tasks=100)

@@ -6,11 +6,11 @@ from uuid import UUID
 
 import pytest
 
-from arrester.controlplane.domain.commands import agent_versions
-from arrester.controlplane.domain.commands.decide import COMMAND_EXPIRY, decide
-from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.domain.commands import agent_versions
+from arrester.domain.commands.decide import COMMAND_EXPIRY, decide
+from arrester.domain.commands.request import CommandRequest
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
     ApplicationLatched,
     CommandApplied,
     CommandCancelled,
@@ -24,7 +24,7 @@ from arrester.controlplane.domain.events import (
     InstanceStopped,
     InstanceStopping,
 )
-from arrester.controlplane.domain.state.stream_state import empty
+from arrester.domain.state.stream_state import empty
 from tests import histories
 from tests.histories import APPLICATION, INSTANCE, NOON, OTHER_INSTANCE
 

@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from arrester.controlplane.domain.commands.decide import COMMAND_EXPIRY, decide
-from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.commands.timed_pauses import ended_pauses
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.domain.commands.decide import COMMAND_EXPIRY, decide
+from arrester.domain.commands.request import CommandRequest
+from arrester.domain.commands.timed_pauses import ended_pauses
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
     ApplicationLatched,
     CommandApplied,
     CommandExpired,
@@ -27,8 +27,8 @@ from arrester.controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from arrester.controlplane.domain.state.states import TaskStatus
-from arrester.controlplane.domain.state.stream_state import StreamState, empty
+from arrester.domain.state.states import TaskStatus
+from arrester.domain.state.stream_state import StreamState, empty
 from tests import histories
 from tests.histories import APPLICATION, INSTANCE, JFK, NOON, OTHER_INSTANCE
 

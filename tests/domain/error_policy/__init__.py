@@ -1,1 +1,1 @@
-"""Tests of controlplane/domain/error_policy."""
+"""Tests of domain/error_policy."""

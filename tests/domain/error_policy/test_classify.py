@@ -3,15 +3,15 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from arrester.controlplane.domain.error_policy import failure_classes
-from arrester.controlplane.domain.error_policy.classify import (
+from arrester.domain.error_policy import failure_classes
+from arrester.domain.error_policy.classify import (
     DEFAULT_TABLE,
     Kind,
     describe,
     of_row,
     unwrapped,
 )
-from arrester.controlplane.domain.error_policy.exception_identity import CHAIN_LIMIT, Cause, linked
+from arrester.domain.error_policy.exception_identity import CHAIN_LIMIT, Cause, linked
 
 KAFKA = "org.apache.kafka.common.errors."
 

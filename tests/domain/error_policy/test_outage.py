@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arrester.agents.error_policy.settings import ErrorSettings
-from arrester.controlplane.domain.error_policy.policy import OutagePolicy
-from arrester.controlplane.domain.events import Response
+from arrester.domain.error_policy.policy import OutagePolicy
+from arrester.domain.events import Response
 
 any_policy = st.builds(OutagePolicy, share=st.floats(0.001, 1.0), minimum=st.integers(1, 1_000))
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from arrester.controlplane.domain.error_policy.redaction_rules import fields_parser
+from arrester.domain.error_policy.redaction_rules import fields_parser
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arrester.controlplane.domain.error_policy.retry import (
+from arrester.domain.error_policy.retry import (
     SATURATED_MS,
     Attempts,
     RetryPolicy,

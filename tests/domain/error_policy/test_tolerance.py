@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arrester.controlplane.domain.error_policy.tolerance import (
+from arrester.domain.error_policy.tolerance import (
     Counted,
     Exceeded,
     Tally,

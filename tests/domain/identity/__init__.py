@@ -1,1 +1,1 @@
-"""Tests of controlplane/domain/identity."""
+"""Tests of domain/identity."""

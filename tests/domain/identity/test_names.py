@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.identity import redis_keys, uuids
-from arrester.controlplane.domain.identity.fingerprint import fingerprint, normalised
-from arrester.controlplane.domain.identity.names import (
+from arrester.domain.errors import InvalidValue
+from arrester.domain.identity import redis_keys, uuids
+from arrester.domain.identity.fingerprint import fingerprint, normalised
+from arrester.domain.identity.names import (
     KEY_MAX_BYTES,
     TaskId,
     bounded_key,

@@ -1,1 +1,1 @@
-"""Tests of controlplane/domain/state."""
+"""Tests of domain/state."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     Event,
     Run,
     StateReported,
@@ -16,11 +16,11 @@ from arrester.controlplane.domain.events import (
     TaskDismissed,
     TaskPaused,
 )
-from arrester.controlplane.domain.identity.names import TaskId
-from arrester.controlplane.domain.state import drift
-from arrester.controlplane.domain.state.drift import Difference, compare_hashes
-from arrester.controlplane.domain.state.states import TaskState, TaskStatus
-from arrester.controlplane.domain.state.stream_state import StreamState, empty
+from arrester.domain.identity.names import TaskId
+from arrester.domain.state import drift
+from arrester.domain.state.drift import Difference, compare_hashes
+from arrester.domain.state.states import TaskState, TaskStatus
+from arrester.domain.state.stream_state import StreamState, empty
 from tests import histories
 from tests.histories import APPLICATION, FAILURE, JFK, NOON, RUN
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
     ErrorGroupMuted,
     ErrorGroupReopened,
     ErrorGroupResolved,
@@ -25,11 +25,11 @@ from arrester.controlplane.domain.events import (
     Response,
     ThreadDied,
 )
-from arrester.controlplane.domain.state import error_groups
-from arrester.controlplane.domain.state.counters import MAX_CLASSES
-from arrester.controlplane.domain.state.error_groups import GroupAct, GroupRequest
-from arrester.controlplane.domain.state.states import GroupState, GroupStatus
-from arrester.controlplane.domain.state.stream_state import empty
+from arrester.domain.state import error_groups
+from arrester.domain.state.counters import MAX_CLASSES
+from arrester.domain.state.error_groups import GroupAct, GroupRequest
+from arrester.domain.state.states import GroupState, GroupStatus
+from arrester.domain.state.stream_state import empty
 from tests import histories
 from tests.histories import APPLICATION, FAILURE, NOON
 

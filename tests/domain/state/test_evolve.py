@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.events import (
+from arrester.domain.events import (
     ApplicationLatched,
     ApplicationOpened,
     CommandApplied,
@@ -48,7 +48,7 @@ from arrester.controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from arrester.controlplane.domain.state.states import (
+from arrester.domain.state.states import (
     AnyState,
     ApplicationStatus,
     CommandState,
@@ -59,7 +59,7 @@ from arrester.controlplane.domain.state.states import (
     TaskStatus,
     ThreadStatus,
 )
-from arrester.controlplane.domain.state.stream_state import StreamState, empty, state_keys
+from arrester.domain.state.stream_state import StreamState, empty, state_keys
 from tests import histories
 from tests.histories import APPLICATION, FAILURE, INSTANCE, JFK, NOON, OTHER_INSTANCE
 

@@ -8,10 +8,10 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.commands.decide import COMMAND_EXPIRY, decide
-from arrester.controlplane.domain.commands.request import CommandRequest
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.domain.commands.decide import COMMAND_EXPIRY, decide
+from arrester.domain.commands.request import CommandRequest
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
     ApplicationLatched,
     CommandApplied,
     CommandDelivered,
@@ -29,8 +29,8 @@ from arrester.controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from arrester.controlplane.domain.state.states import CommandStatus
-from arrester.controlplane.domain.state.stream_state import StreamState, empty
+from arrester.domain.state.states import CommandStatus
+from arrester.domain.state.stream_state import StreamState, empty
 from tests import histories
 from tests.histories import APPLICATION, INSTANCE, NOON, OTHER_INSTANCE, POLICY
 

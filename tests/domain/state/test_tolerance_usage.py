@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.error_policy.tolerance import Tally, Tolerance, Window, count
-from arrester.controlplane.domain.events import (
+from arrester.domain.error_policy.tolerance import Tally, Tolerance, Window, count
+from arrester.domain.events import (
     Event,
     FailuresCounted,
     PipelineDescribed,
@@ -20,9 +20,9 @@ from arrester.controlplane.domain.events import (
     ThreadDied,
     ThreadStarted,
 )
-from arrester.controlplane.domain.state.states import MostToleranceUsed, ThreadState
-from arrester.controlplane.domain.state.stream_state import StreamState, empty
-from arrester.controlplane.domain.state.tolerance_usage import in_window, window_end
+from arrester.domain.state.states import MostToleranceUsed, ThreadState
+from arrester.domain.state.stream_state import StreamState, empty
+from arrester.domain.state.tolerance_usage import in_window, window_end
 from tests.histories import FAILURE, NOON, POLICY, RUN
 
 LIMITED = replace(POLICY, rate_limit=100, rate_duration="hour")

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arrester.controlplane.domain.state.states import ENDED, InstanceStatus, ThreadStatus
-from arrester.controlplane.domain.state.transitions import (
+from arrester.domain.state.states import ENDED, InstanceStatus, ThreadStatus
+from arrester.domain.state.transitions import (
     Transition,
     instance_transition,
     may_start_thread,
     thread_transition,
 )
-from arrester.controlplane.domain.state.uncaught_policy import (
+from arrester.domain.state.uncaught_policy import (
     TO_ERROR,
     TO_NOT_RUNNING,
     Consequence,

@@ -1,1 +1,1 @@
-"""Tests of controlplane/domain/wire."""
+"""Tests of domain/wire."""

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.errors import MalformedBatch
-from arrester.controlplane.domain.events import (
+from arrester.domain.errors import MalformedBatch
+from arrester.domain.events import (
     CommandIssued,
     Event,
     InstanceStopping,
@@ -23,11 +23,11 @@ from arrester.controlplane.domain.events import (
     TaskPaused,
     ThreadStarted,
 )
-from arrester.controlplane.domain.wire import codec, command_codec, received_batch
-from arrester.controlplane.domain.wire.bodies import decode_body
-from arrester.controlplane.domain.wire.codec import BATCH_MAX_BYTES, FORMAT
-from arrester.controlplane.domain.wire.event_count import BATCH_EVENTS_LIMIT
-from arrester.controlplane.domain.wire.failure_columns import FailedRecords, expand, to_columns
+from arrester.domain.wire import codec, command_codec, received_batch
+from arrester.domain.wire.bodies import decode_body
+from arrester.domain.wire.codec import BATCH_MAX_BYTES, FORMAT
+from arrester.domain.wire.event_count import BATCH_EVENTS_LIMIT
+from arrester.domain.wire.failure_columns import FailedRecords, expand, to_columns
 from tests import histories
 from tests.histories import FAILURE, RUN
 

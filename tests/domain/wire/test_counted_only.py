@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.events import Event, RecordFailed, Response, StoredEvent
-from arrester.controlplane.domain.state.states import TaskState
-from arrester.controlplane.domain.state.stream_state import StreamState, empty
-from arrester.controlplane.domain.wire.counted_only import counted_only
+from arrester.domain.events import Event, RecordFailed, Response, StoredEvent
+from arrester.domain.state.states import TaskState
+from arrester.domain.state.stream_state import StreamState, empty
+from arrester.domain.wire.counted_only import counted_only
 from tests.agents.sample_events import NOW, batch_id, failed, paused
 
 any_failure = st.builds(

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.events import Event, RecordsDeadLettered
-from arrester.controlplane.domain.wire import codec, received_batch
-from arrester.controlplane.domain.wire.dead_letter_columns import (
+from arrester.domain.events import Event, RecordsDeadLettered
+from arrester.domain.wire import codec, received_batch
+from arrester.domain.wire.dead_letter_columns import (
     MAX_RECORDS,
     dead_letters_of,
     pack,

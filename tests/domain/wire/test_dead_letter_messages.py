@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from arrester.controlplane.domain.wire.dead_letter_messages import dead_letter_of
+from arrester.domain.wire.dead_letter_messages import dead_letter_of
 
 OWN: dict[str, bytes | None] = {
     "record.id": b"0123",

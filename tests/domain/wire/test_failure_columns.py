@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.events import Event, Failure, RecordFailed
-from arrester.controlplane.domain.state.stream_state import empty, state_keys
-from arrester.controlplane.domain.wire import codec
-from arrester.controlplane.domain.wire.failure_columns import (
+from arrester.domain.events import Event, Failure, RecordFailed
+from arrester.domain.state.stream_state import empty, state_keys
+from arrester.domain.wire import codec
+from arrester.domain.wire.failure_columns import (
     MIN_EVENTS,
     FailedRecords,
     FailureKind,

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.errors import MalformedBatch
-from arrester.controlplane.domain.events import (
+from arrester.domain.errors import MalformedBatch
+from arrester.domain.events import (
     Body,
     DeadLetterIds,
     Event,
@@ -25,7 +25,7 @@ from arrester.controlplane.domain.events import (
     TaskPaused,
     TaskReported,
 )
-from arrester.controlplane.domain.wire import bodies, codec, limits, received_batch
+from arrester.domain.wire import bodies, codec, limits, received_batch
 from tests import histories
 from tests.histories import FAILURE
 

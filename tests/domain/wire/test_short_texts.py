@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from arrester.controlplane.domain.events import Event, RecordFailed
-from arrester.controlplane.domain.wire import codec, limits, received_batch
+from arrester.domain.events import Event, RecordFailed
+from arrester.domain.wire import codec, limits, received_batch
 from tests import histories
 from tests.domain.test_event_catalogue import SAMPLES
 

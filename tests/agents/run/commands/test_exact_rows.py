@@ -14,8 +14,8 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndPause
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.spark.session_conf import conf
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import ResumeHow
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import ResumeHow
 from tests.agents.pipeline_bench import Bench, read_sink, sink_to
 from tests.agents.run.commands.test_redrive import command, dead_letters, mended, redrive
 from tests.agents.run.test_pause_and_resume import refusing_bad

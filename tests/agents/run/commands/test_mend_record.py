@@ -12,8 +12,8 @@ import pytest
 from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
     CommandApplied,
     CommandRefused,
     RecordFailed,
@@ -21,7 +21,7 @@ from arrester.controlplane.domain.events import (
     TaskPaused,
     TaskResumed,
 )
-from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.domain.state.states import TaskStatus
 from tests.agents.pipeline_bench import Bench, read_sink, server_state
 from tests.agents.run.test_pause_and_resume import held_at_two
 from tests.patience import wait_until

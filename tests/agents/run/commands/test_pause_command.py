@@ -14,12 +14,12 @@ from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.run.processor import Processor
 from arrester.agents.run.thread import PipelineThread
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.controlplane.domain.commands.kinds import TaskAct
-from arrester.controlplane.domain.error_policy.policy import Answer
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import ResumeHow, StateReported, TaskPaused, TaskResumed
-from arrester.controlplane.domain.state import drift
-from arrester.controlplane.domain.state.states import TaskStatus
+from arrester.domain.commands.kinds import TaskAct
+from arrester.domain.error_policy.policy import Answer
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import ResumeHow, StateReported, TaskPaused, TaskResumed
+from arrester.domain.state import drift
+from arrester.domain.state.states import TaskStatus
 from tests.agents.pipeline_bench import Bench, server_state, sink_to
 from tests.patience import wait_until
 

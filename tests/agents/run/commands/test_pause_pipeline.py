@@ -20,15 +20,15 @@ from arrester.agents.handlers import LogAndPause
 from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.run.thread import PipelineThread
 from arrester.agents.runtime.thread_protocol import PipelineCommand, TaskCommand
-from arrester.controlplane.domain.commands.kinds import TaskAct
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.domain.commands.kinds import TaskAct
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
     PipelinePaused,
     PipelineResumed,
     ResumeHow,
 )
-from arrester.controlplane.domain.python_versions import UTC
-from arrester.controlplane.domain.state.states import PipelinePause, ThreadStatus
+from arrester.domain.python_versions import UTC
+from arrester.domain.state.states import PipelinePause, ThreadStatus
 from tests.agents.pipeline_bench import SCHEMA, Bench, levels_of, server_state, sink_to
 from tests.patience import PATIENCE_SECONDS, wait_until
 

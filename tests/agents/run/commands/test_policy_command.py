@@ -15,8 +15,8 @@ from arrester.agents.handlers import LogAndContinue, LogAndPause
 from arrester.agents.run.query_loop import QueryLoop
 from arrester.agents.run.thread import PipelineThread
 from arrester.agents.runtime.thread_protocol import PolicyCommand
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
     CommandApplied,
     CommandRefused,
     PipelineDescribed,
@@ -26,7 +26,7 @@ from arrester.controlplane.domain.events import (
     TaskDied,
     TaskPaused,
 )
-from arrester.controlplane.domain.state.states import TaskStatus, ThreadStatus
+from arrester.domain.state.states import TaskStatus, ThreadStatus
 from tests.agents.pipeline_bench import Bench, levels_of, server_state, sink_to
 from tests.patience import wait_until
 

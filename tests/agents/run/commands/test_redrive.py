@@ -23,9 +23,9 @@ from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.runtime.redrive_result import Redriven
 from arrester.agents.runtime.thread_protocol import RedriveCommand, TaskCommand
-from arrester.controlplane.domain.commands.kinds import TaskAct
-from arrester.controlplane.domain.errors import InvalidValue
-from arrester.controlplane.domain.events import (
+from arrester.domain.commands.kinds import TaskAct
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
     ChosenDeadLetters,
     CommandApplied,
     CommandRefused,
@@ -34,7 +34,7 @@ from arrester.controlplane.domain.events import (
     RecordsRedriven,
     ResumeHow,
 )
-from arrester.controlplane.domain.wire import dead_letter_columns
+from arrester.domain.wire import dead_letter_columns
 from tests.agents.pipeline_bench import (
     APPLICATION,
     Bench,

@@ -25,7 +25,7 @@ from arrester.agents.journal.storage import (
     Storage,
 )
 from arrester.agents.spark.jvm.hadoop_storage import HadoopStorage, storage
-from arrester.controlplane.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.policy import Answer
 from tests.agents.journal.test_journal import check_storage
 from tests.agents.pipeline_bench import Bench
 from tests.patience import wait_until

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from arrester.agents.handlers import LogAndContinue
 from arrester.agents.spark.jvm.failfast import failfast, names_in
 from arrester.agents.spark.jvm.try_eval import guarded
-from arrester.controlplane.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue
 from tests.agents.pipeline_bench import Bench, sink_to
 
 pytestmark = pytest.mark.spark
