@@ -35,8 +35,8 @@ from arrester.domain.state.uncaught_policy import (
 _log = logging.getLogger("arrester.agent")
 
 
-class EndInstance(Protocol):
-    """Start to end the instance."""
+class EndAfterDeath(Protocol):
+    """Start to end the instance, since a thread died."""
 
     def __call__(self, reason: str, *, failure: Failure | None, error: bool) -> None: ...
 
@@ -51,7 +51,7 @@ class DeadThreads:
         instance: Instance,
         *,
         launch: Callable[[ThreadSlot[Any]], object],
-        end: EndInstance,
+        end: EndAfterDeath,
         describe: DescribeFailure,
     ) -> None:
         #: The exception of the first thread that failed.

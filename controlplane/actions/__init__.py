@@ -84,9 +84,9 @@ from arrester.controlplane.actions.redrives import (
 )
 from arrester.controlplane.actions.reveal import reveal
 from arrester.controlplane.actions.rollouts import advance_rollout, start_rollout
+from arrester.controlplane.actions.send_test_error import send_test_error
 from arrester.controlplane.actions.single_sign_on import sign_on
 from arrester.controlplane.actions.tasks_by_key import task_of_key
-from arrester.controlplane.actions.test_error import send_test_error
 from arrester.controlplane.actions.timeouts import expect, record_running, watch
 from arrester.controlplane.actions.tokens import NewToken, create_token, revoke_token, use_token
 

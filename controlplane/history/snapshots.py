@@ -11,7 +11,7 @@ from arrester.domain.state.keyed_states import StateKeys
 from arrester.domain.state.stream_state import StreamState
 
 #: The largest distance of two snapshots, as a multiple of the usual one: live folds leave it when
-#: no keeper was available. A rebuild adds a snapshot at LATE times the usual distance if there is
+#: no housekeeper was free. A rebuild adds a snapshot at LATE times the usual distance if there is
 #: none.
 APART = 3
 

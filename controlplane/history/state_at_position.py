@@ -22,7 +22,7 @@ from arrester.domain.state.states import (
 from arrester.domain.state.stream_state import StreamState, empty
 
 #: The cost of a past state: events that are folded for any answer, and the multiple of it if no
-#: keeper was available.
+#: housekeeper was free.
 EVENTS_PER_SNAPSHOT, LATE = 10_000, 2
 _VIEWS: Mapping[str, view_mapping.ViewMapping[Any]] = {
     view.table: view for view in row_mapping.STATES

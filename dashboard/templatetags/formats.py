@@ -23,6 +23,7 @@ from arrester.dashboard.text import (
 from arrester.dashboard.text.glossary import TERMS
 from arrester.domain import visible_text
 from arrester.domain.identity.names import TaskId
+from arrester.domain.plural import plural
 from arrester.domain.state import failure_text
 from arrester.domain.state.error_groups import PERIODS
 
@@ -104,11 +105,11 @@ def key(id: TaskId) -> str:
     return id.key or "(empty)"
 
 
-@register.filter
-def plural(value: int, words: str) -> str:
+@register.filter("plural")
+def with_noun(value: int, words: str) -> str:
     """Return the number and the matching form: `{{ n|plural:"task,tasks" }}`."""
     one, _, many = words.partition(",")
-    return f"{value:,} {one if value == 1 else many}"
+    return plural(value, one, many)
 
 
 @register.filter

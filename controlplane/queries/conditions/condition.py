@@ -81,11 +81,6 @@ def bounded(found: Iterable[Condition], *, now: datetime) -> list[Condition]:
     return kept
 
 
-def plural(count: int, one: str, many: str = "") -> str:
-    """Return a number with its noun."""
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
-
-
 def duration(seconds: float) -> str:
     """Return a duration in words: `5 min`, `3 h`, `2 days`."""
     minutes = int(seconds // 60)

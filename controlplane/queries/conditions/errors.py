@@ -12,10 +12,10 @@ from arrester.controlplane.queries.conditions.condition import (
     Condition,
     application_path,
     error_path,
-    plural,
     shortened,
 )
 from arrester.controlplane.views import row_mapping
+from arrester.domain.plural import plural
 from arrester.domain.state.states import GroupState
 
 #: How long an error is new, and the minutes of the failure rate.

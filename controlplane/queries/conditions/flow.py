@@ -11,13 +11,13 @@ from arrester.controlplane.queries.conditions.condition import (
     Condition,
     duration,
     pipeline_path,
-    plural,
 )
 from arrester.controlplane.queries.current_state.instances import in_progress_seconds
 from arrester.controlplane.queries.flow import sums
 from arrester.controlplane.queries.flow.measured import ARRIVAL, RATE, measures_flow, newest
 from arrester.controlplane.queries.flow.sums import FlowSums, NewestFlow
 from arrester.controlplane.views import live_checkpoints
+from arrester.domain.plural import plural
 from arrester.domain.state.live_runs import RunStatus, live, run_status
 from arrester.domain.state.states import InstanceState, ThreadState
 

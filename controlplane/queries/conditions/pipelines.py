@@ -16,7 +16,6 @@ from arrester.controlplane.queries.conditions.condition import (
     application_path,
     error_path,
     pipeline_path,
-    plural,
     shortened,
 )
 from arrester.controlplane.queries.conditions.stops import Stop
@@ -25,6 +24,7 @@ from arrester.controlplane.queries.failure_history.error_groups import groups_by
 from arrester.controlplane.queries.flow.measured import measures_flow, newest
 from arrester.controlplane.store.column_values import hash_text
 from arrester.controlplane.views import live_checkpoints
+from arrester.domain.plural import plural
 from arrester.domain.state.failure_text import cause
 from arrester.domain.state.live_runs import RunStatus, live, run_status
 from arrester.domain.state.states import (

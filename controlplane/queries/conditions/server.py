@@ -15,12 +15,12 @@ from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.controlplane.queries.conditions.condition import (
     Condition,
     application_path,
-    plural,
     shortened,
 )
 from arrester.controlplane.queries.operation import health
 from arrester.controlplane.queries.operation.audit import audit_check
 from arrester.controlplane.queries.operation.limits import LATELY, limits_reached
+from arrester.domain.plural import plural
 
 QUEUES = frozenset({AlertCause.SERVER_BEHIND, AlertCause.QUARANTINE, AlertCause.QUOTA_EXCEEDED})
 PROCESSES = frozenset({AlertCause.SERVER_PROCESS})
