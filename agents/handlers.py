@@ -77,9 +77,9 @@ class ErrorContext:
     pipeline: str
     #: `source`, `deserialize`, `process:<name>` or `produce`.
     stage: str
-    #: None for the global task.
+    #: The key of the task; None for the global one.
     task: str | None
-    #: None only if the record has no usable position (stage `source`).
+    #: The position in the task; None only if it is not usable (stage `source`).
     position: int | None
     #: The number of attempts.
     attempt: int = 1

@@ -100,7 +100,7 @@ class Person:
         return [each for each in (self.role, *self.roles.values()) if each is not None]
 
 
-#: None: a process of the server, which may do everything.
+#: The person who acts; None: a process of the server, which may do everything.
 _CURRENT: ContextVar[Person | None] = ContextVar("person", default=None)
 
 

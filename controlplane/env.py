@@ -72,14 +72,14 @@ class Environment:
     agent_redis_url: str | None
     broker_url: str | None
     secret_key: str | None
-    #: Only to verify the audit's entries of before a change of the secret key.
+    #: Former secret keys, to verify the entries of the audit that they authenticate.
     old_secret_keys: tuple[str, ...]
     debug: bool
     https: bool
     proxies: int
     #: The least role that may reveal masked fields: admin or operator.
     reveal: Role
-    #: None: passwords only.
+    #: The provider of single sign-on; None: passwords only.
     sign_on: SignOn | None
     allowed_hosts: list[str]
     session_hours: int

@@ -29,7 +29,7 @@ class ReceivedHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """A heartbeat, and when it was received: by the server's clock, from its remaining lifetime."""
 
     received_at: datetime
-    #: None if it could not be decoded.
+    #: What it reports; None if it could not be decoded.
     heartbeat: Heartbeat | None
 
     @property

@@ -205,7 +205,7 @@ class StagedAppend(StagedWrite):
 
     table: IcebergTable
     spark: SparkSession
-    #: None if nothing is staged, or if a snapshot may name the files.
+    #: The transaction of the staged files; None if there are none, or if a snapshot may name them.
     _transaction: Any = None
 
     def stage(self, df: DataFrame, number: int) -> None:

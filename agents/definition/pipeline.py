@@ -67,7 +67,7 @@ class Definition:
 
     name: str
     source: DataFrame
-    #: None: the pipeline has one task, the global one.
+    #: The key of a record's task; None: the pipeline has one task, the global one.
     task: Column | None
     position: Column
     key: Column | None
@@ -82,7 +82,7 @@ class Definition:
     runner: Runner | None = None
     #: Names and paths that do not leave the driver, in addition to the configuration's.
     redact: Sequence[str] = ()
-    #: If given, only these leave the driver.
+    #: The fields of which values may leave the driver; None: all.
     show: Sequence[str] | None = None
 
 

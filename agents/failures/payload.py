@@ -71,7 +71,7 @@ class Redaction:
     key_names: Sequence[str] = ()
     #: The source's field names at any depth. Any other name below a column is data.
     fields: Collection[str] = ()
-    #: None: dropped values are lost.
+    #: How dropped values are encrypted; None: they are lost.
     reveal: Reveal | None = None
 
     def body(self, row: Mapping[str, Any], *, stack: str | None) -> Body:

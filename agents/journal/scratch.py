@@ -25,7 +25,7 @@ class Scratch:
     """The scratch folders of one run."""
 
     files: Storage
-    #: Only folders of this epoch are deleted while the run is active.
+    #: The run whose folders are deleted while it is active.
     epoch: int
 
     @contextmanager

@@ -37,7 +37,7 @@ class TaskLedger(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a task in its checkpoint."""
 
     state: TaskState
-    #: None: no row is held.
+    #: The first held row; None: there is none.
     cursor: Cursor | None = None
     held: int = 0
     stopped_by: StoppingRecord | None = None

@@ -59,7 +59,7 @@ class Committer:
     event_factory: EventFactory
     rules: FailureRules
     held_store: HeldStore
-    #: None if dead letters are not enabled.
+    #: The dead letters of the run; None if they are not enabled.
     dead_letters: DeadLetterQueue | None
     limits: HeldLimits
     replay_check: ReplayCheck

@@ -35,7 +35,7 @@ class FlowMeter:
     killed run left is judged by the next one.
     """
 
-    #: None: no server receives the counts, and nothing is counted.
+    #: The counts of the run; None: no server receives them, and nothing is counted.
     store: FlowStore | None
     run: Run
     instance: UUID

@@ -54,15 +54,15 @@ class Processor:
     held_store: HeldStore
     committer: Committer
     slow_path: SlowPathWriter
-    #: None if the sink may leave part of what it was given.
+    #: The path of micro-batches without failures; None if the sink may leave part of its rows.
     fast_path: FastPath | None
-    #: None if the sink cannot stage, or for other steps than native ones.
+    #: The staged path; None if the sink cannot stage, or for some steps.
     staged: StagedWriter | None
     #: Clean micro-batches that still take the slow path, because records failed recently.
     slow_batches: int = 0
     #: The same for chunks of held records.
     slow_chunks: int = 0
-    #: None if dead letters are not enabled.
+    #: The dead letters of the run; None if they are not enabled.
     dead_letters: DeadLetterQueue | None
     #: The policies of the author and the configuration, without overrides.
     stages: Mapping[int, StagePolicy]

@@ -94,7 +94,7 @@ class PipelineCommand:
 class RedriveCommand:
     """A command to process dead letters once more, which are read from their destination."""
 
-    #: None: the server keeps them no more, because the redrive has ended.
+    #: The chosen dead letters; None: the redrive has ended, and the server keeps them no more.
     dead_letters: ChosenDeadLetters | None
     #: The redrive that it is a part of.
     redrive: UUID | None

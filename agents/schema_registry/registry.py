@@ -40,7 +40,7 @@ class SchemaRegistry:
     def __init__(self, configuration: str | Mapping[str, Any]) -> None:
         given = {"url": configuration} if isinstance(configuration, str) else configuration
         check_mapping("SchemaRegistry", given, 'a URL, or a mapping {"url": …}')
-        #: Without user and password.
+        #: The address, without user and password.
         self._url = _without_user(given.get("url"))
         self._client = _client({"timeout": _TIMEOUT_SECONDS, "max.retries": 0, **given})
         weakref.finalize(self, self._client.close)

@@ -60,7 +60,7 @@ class _Call:
     """The arguments of a call of the sink; repeated calls have the same number."""
 
     evaluated: Evaluated
-    #: None if nothing is held.
+    #: Whether a record that passed is held; None if none is.
     held: Column | None
     number: int
     #: Returns the probe of the batch.
@@ -78,7 +78,7 @@ class _Call:
 class _FailedCall:
     """A call that failed, after all retries with the same rows, or would fail."""
 
-    #: None if the call was not made.
+    #: The exception of the call; None if it was not made.
     raised: BaseException | None
     problem: Problem
     #: The rejected records; if none is known, one answer for all records.

@@ -99,8 +99,8 @@ class SinkProbe:
         self._store = sink.store
         #: Whether its constraints are known, and its rows are those of records.
         self._knows_constraints = self._store.has_known_constraints and final_transform is None
-        #: If not None, the database itself finds the rows that its table refuses; jobs find only
-        #: those that executors cannot send.
+        #: The call of a database that finds the rows that its table refuses; jobs find only those
+        #: that executors cannot send. None for other sinks.
         self._table = table
         self._action = self._store.probe(scratch.folder) if table is None else table.probe_staging
         if final_transform is not None and final_transform.stateful:

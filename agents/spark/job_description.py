@@ -53,7 +53,7 @@ class JobDescription:
     def __init__(self, spark: SparkSession, pipeline: str) -> None:
         self._context = spark.sparkContext
         self._pipeline = pipeline
-        #: None between two inputs. It can be read without the lock.
+        #: The input that is processed; None between two. It can be read without the lock.
         self.in_progress: InProgress | None = None
         #: Of the input in progress, or of the last one.
         self.times = PhaseTimes()

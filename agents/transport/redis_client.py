@@ -78,7 +78,7 @@ class RedisClient:
         stream_bytes: int = STREAM_BYTES,
     ) -> None:
         self._application = application
-        #: None: what the server sends is accepted without a signature.
+        #: The keys of the server; None: what it sends is accepted without a signature.
         self.keys = keys
         # Without a possible password: it is used in messages.
         self._server = url.rpartition("@")[2].partition("?")[0]

@@ -16,7 +16,7 @@ _CONNECT_STAGES = {
     "produce": "TASK_PUT",
 }
 _CONNECT, _STREAMS, _OURS = "__connect.errors.", "__streams.errors.", "__arrester."
-#: If a dead letter is too large, our headers are cut to this many bytes.
+#: The most bytes of our headers in a dead letter that is too large.
 _HEADER_BYTES = 1_024
 #: Of the time of the decision.
 _PRECISION = "microseconds"

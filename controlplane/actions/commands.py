@@ -70,7 +70,7 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result for one task of many."""
 
     task: TaskId
-    #: None if the state forbids it.
+    #: The issued command; None if the state forbids it.
     command: CommandState | None
     refused: Annotated[
         str, Meta(description="The reason of a refusal; empty if there is none.")

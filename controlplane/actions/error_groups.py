@@ -35,7 +35,7 @@ class ActedOn(msgspec.Struct, frozen=True, kw_only=True):
 
     application: str
     fingerprint: str
-    #: None if nothing was done: its state forbids it, or it does not exist.
+    #: The changed group; None if its state forbids the act, or it does not exist.
     group: GroupState | None
     refused: Annotated[
         str, Meta(description="The reason of a refusal; empty if there is none.")

@@ -46,9 +46,9 @@ class _Stop(msgspec.Struct, frozen=True, kw_only=True):
 
     sequence: int
     begin: datetime
-    #: None: it lasts.
+    #: When it ended; None: it lasts.
     end: datetime | None
-    #: None: a person paused the task.
+    #: The error group of its cause; None: a person paused the task.
     fingerprint: str | None
 
 

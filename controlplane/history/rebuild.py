@@ -54,7 +54,7 @@ class Derivation:
     state: StreamState
     buckets: Buckets
     position: int
-    #: None: not derived.
+    #: The derived index of dead letters; None: it is not derived.
     dead_letters: DerivedIndex | None = None
 
     def fold(self, events: Iterable[Stored], *, progress: Progress = silent) -> None:

@@ -36,7 +36,7 @@ class RestToken(Table):
     #: What it may see; NULL: all that the account may.
     applications = ArrayField(models.TextField(), null=True)
     created_at = models.DateTimeField()
-    #: None: never.
+    #: When the token expires; None: never.
     expires_at = models.DateTimeField(null=True)
     #: Written at most once a minute.
     last_used_at = models.DateTimeField(null=True)

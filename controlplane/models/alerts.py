@@ -42,7 +42,7 @@ class AlertRule(Table):
     id = models.BigAutoField(primary_key=True)
     name = models.TextField(unique=True)
     channel = models.ForeignKey(AlertChannel, models.CASCADE)
-    #: Empty: all applications.
+    #: The application of its alerts; empty: all.
     application = models.TextField(default="")
     #: Names of `AlertCause`; empty: all.
     causes = ArrayField(models.TextField(), default=list)
@@ -53,7 +53,7 @@ class AlertRule(Table):
     quiet_from = models.TimeField(null=True)
     quiet_until = models.TimeField(null=True)
     time_zone = models.TextField(default="UTC")
-    #: If no person acts for so long, the message goes to another channel too.
+    #: The time without an act of a person after which another channel gets the message, too.
     escalate_seconds = models.IntegerField(null=True)
     escalate_to = models.ForeignKey(
         AlertChannel, models.SET_NULL, null=True, related_name="escalations"
@@ -72,7 +72,7 @@ class Alert(Table):
     #: One of `AlertCause`.
     cause = models.TextField()
     critical = models.BooleanField()
-    #: Empty: the server itself.
+    #: The application that it is about; empty: the server itself.
     application = models.TextField()
     #: What it is about within the application: pipeline and error group, instance, command.
     subject = models.TextField()
@@ -152,7 +152,7 @@ class AlertMessage(Table):
 class AlertLimits(Table):
     """The limits that make a condition an alert, of an application."""
 
-    #: Empty: the limits of applications without limits of their own.
+    #: The limited application; empty: those without limits of their own.
     application = models.TextField(primary_key=True)
     failures_per_minute = models.IntegerField(null=True)
     tolerance_percent = models.IntegerField(null=True)

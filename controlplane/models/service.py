@@ -23,7 +23,7 @@ class AuditEntry(Table):
     Only `audit_chain` adds them. An act that is an event of a log names the event.
     """
 
-    #: Without gaps; see `audit_chain`.
+    #: The number of the entry, without gaps; see `audit_chain`.
     id = models.BigAutoField(primary_key=True)
     at = models.DateTimeField()
     actor = models.TextField()

@@ -30,7 +30,7 @@ class QuarantinedEntry(msgspec.Struct, frozen=True, kw_only=True):
     application: str
     entry: Annotated[str, Meta(description="The id of the entry in Redis.")]
     batch: UUID | None
-    #: None: `raw` is the fields of the entry as a packed map. Else one event as packed.
+    #: The place of the event that `raw` is; None: `raw` is a map of the entry's fields.
     index: Annotated[
         int | None, Meta(description="The index of the event in the batch; null: the entire entry.")
     ]
@@ -57,7 +57,7 @@ class EntrySelection(msgspec.Struct, frozen=True, kw_only=True):
     id: int | None = None
     #: Entries of these batches, for all reasons.
     batches: tuple[UUID, ...] = ()
-    #: Only entries that are too old.
+    #: Whether only entries that are too old are put back.
     old: bool = False
 
 

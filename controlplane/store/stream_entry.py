@@ -59,7 +59,7 @@ SERVER_ONLY = frozenset(
         TaskDismissed,
     }
 )
-#: Also refused, unless an instance reports an act of a person there, or the effect of a command.
+#: Events that an instance may report only as an act of a person there, or as effect of a command.
 CHECKED_EVENTS = SERVER_ONLY | {
     cls for cls in EVENT_TYPES.values() if "actor" in cls.__struct_fields__
 }
@@ -82,12 +82,12 @@ class DecodedEntry(msgspec.Struct, frozen=True, kw_only=True):
     application: str
     id: str
     fields: Mapping[bytes, bytes]
-    #: None if it does not name both: then no agent can be confirmed, and the entry is quarantined.
+    #: The id of the batch; None if it does not name batch and spool, so that nothing is confirmed.
     batch: UUID | None = None
     spool: UUID | None = None
     #: Whether its sender requires a signed confirmation.
     signed: bool = False
-    #: Without their bodies, which stay packed, if all were decoded.
+    #: The events of the batch, without their bodies if all were decoded: these stay packed.
     events: tuple[Element, ...] = ()
     #: The received bytes of the events, if all were decoded.
     packed: codec.Packed | None = None

@@ -29,7 +29,7 @@ class GridPart(NamedTuple):
     last: int
     newer: int | None
     older: int | None
-    #: None in the past.
+    #: The buttons of the pipeline; None for a state in the past.
     buttons: PipelineButtons | None = None
     #: The page of the error that ended the run; empty without one.
     error_url: str = ""

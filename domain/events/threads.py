@@ -139,7 +139,7 @@ class PolicyChanged(Data, frozen=True, kw_only=True, tag=True):
     """A person set or removed an override of a stage's policy."""
 
     stage: str
-    #: None: the policy of the author and the configuration.
+    #: The answer of the operator; None: the policy of the author and the configuration.
     answer: StageAnswer | None = None
     actor: str | None = None
     reason: str | None = None

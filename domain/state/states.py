@@ -178,7 +178,7 @@ class TaskState(State, frozen=True, kw_only=True):
     held_from: int | None = None
     failed: Annotated[int, Meta(description="Failed records, each counted once.")] = 0
     counters: Counters = Counters()
-    #: None if its run has reported no limit, or nothing was left out yet.
+    #: The use of the tolerance; None if its run has no limit, or nothing was left out yet.
     spent: ToleranceUsed | None = None
     #: Set by a retry, until the task has processed its held records or stops at another record.
     #: Unset, it is not stored.

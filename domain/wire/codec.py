@@ -68,7 +68,7 @@ class RunFlow(Data, frozen=True, kw_only=True):
     last_batch_at: Annotated[
         Moment | None, Meta(description="The end of the last micro-batch of this run.")
     ] = None
-    #: None: the source does not report it.
+    #: What the source has unread; None: it does not report it.
     backlog: Annotated[Count | None, Meta(description="What the source has, unread.")] = None
     backlog_unit: Annotated[BacklogUnit | None, Meta(description="What it is counted in.")] = None
 
@@ -98,7 +98,7 @@ class Packed(NamedTuple):
     """A batch as sent and stored: its events without their bodies, and the bodies."""
 
     heads: bytes
-    #: None: no event has one.
+    #: The packed bodies; None: no event has one.
     bodies: bytes | None
 
 

@@ -40,7 +40,7 @@ class DeadLetterList(NamedTuple):
     """The dead letters of one event, one value of each list for each."""
 
     ids: list[bytes]
-    #: None: it has none.
+    #: The position of each; None: it has none.
     positions: Sequence[int | None]
     #: The error group; None: it did not fail, or the cause is not known.
     fingerprints: list[str | None]

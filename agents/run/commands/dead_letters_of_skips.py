@@ -66,7 +66,7 @@ class SkipDeadLetters:
     pipeline: Pipeline
     journal: Journal
     held_store: HeldStore
-    #: None if dead letters are not enabled.
+    #: The dead letters of the run; None if they are not enabled.
     queue: DeadLetterQueue | None
     event_factory: EventFactory
     jobs: JobDescription

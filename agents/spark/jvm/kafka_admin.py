@@ -27,7 +27,7 @@ _TOKENS: Final = "spark.kafka.clusters."
 class TopicFault:
     """Why a topic, or a cluster, cannot be used."""
 
-    #: None: the cluster.
+    #: The topic that is refused; None: the cluster.
     topic: str | None
     #: Class and message of the client's exception.
     reason: str

@@ -40,7 +40,7 @@ HOUSEKEEPING_REPEAT_SECONDS = 600
 AUDIT_SECONDS = 60
 #: Applications are compared with their quotas this often.
 QUOTAS_SECONDS = 60
-#: If the queue is longer, no worker runs, and more messages would only fill Redis.
+#: The longest queue that gets messages: with a longer one, no worker runs, and they fill Redis.
 MAXIMUM_MESSAGES = 1000
 
 

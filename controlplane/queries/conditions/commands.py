@@ -21,7 +21,7 @@ from arrester.domain.state.states import CommandState, CommandStatus
 
 #: A live instance answers within a second; after this time an operator should look.
 ANSWER_WITHIN = timedelta(seconds=10)
-#: Only commands of this time are checked.
+#: The age of the oldest commands that are checked.
 RECENT = timedelta(hours=24)
 OPEN = frozenset({AlertCause.COMMANDS_UNANSWERED})
 VAIN = frozenset({AlertCause.COMMAND_EXPIRED, AlertCause.FAILED_AGAIN})

@@ -74,7 +74,7 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     application: str
     pipeline: str
     status: TaskStatus
-    #: None: a person paused them, or no record caused it.
+    #: The error group of the cause; None: a person paused them, or no record caused it.
     fingerprint: str | None
     tasks: int
     held: int

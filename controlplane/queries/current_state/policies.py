@@ -27,7 +27,7 @@ class Gauge(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
     #: Records that the run has left out, in total or in the current window.
     used: int
-    #: None: the whole run.
+    #: The window of the tolerance; None: the whole run.
     window: Window | None = None
     #: The end of the window.
     ends: datetime | None = None

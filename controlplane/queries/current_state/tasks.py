@@ -56,7 +56,7 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
     cause: str | None = None
     #: The beginning of a task's key.
     key: str | None = None
-    #: Only tasks of live checkpoints.
+    #: Whether tasks of checkpoints that no run uses are left out.
     live: bool = True
 
 

@@ -87,7 +87,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
         UUID | None, Meta(description="The redrive of the server that took it last.")
     ]
     redrives: Annotated[int, Meta(description="How often it was redriven.")]
-    #: None: the record did not fail, or its cause is not known.
+    #: The error group; None: the record did not fail, or its cause is not known.
     group: GroupState | None
     message: Annotated[
         str | None,
