@@ -29,6 +29,8 @@ from benchmarks.timed_writes import (
 )
 from tests import delta_lake, iceberg
 
+#: Adds a step to a pipeline.
+_Step = Callable[[PipelineBuilder], PipelineBuilder]
 _COLUMNS = "position BIGINT, origin STRING, flight STRING NOT NULL, value STRING"
 
 
@@ -119,9 +121,13 @@ def figures(folder: Path, *, rows: int, pairs: int) -> list[Figure]:
         for each in _formats(folder):
             healthy = _ratio(world, each, Flights(rows=rows), pairs=pairs)
             one_file = Flights(rows=rows, files=1)
-            refused = _ratio(world, each, one_file, refused=rows // 2, pairs=pairs)
+            failed, refused = (
+                _ratio(world, each, one_file, step=step(rows // 2), pairs=pairs)
+                for step in (_failing, _refused)
+            )
             found += [
                 Figure(name=f"{each.name} table, guarded ÷ plain", value=healthy, goal="≤ 1.06"),
+                Figure(name="the same, one failed record", value=failed, goal="≤ 1.15"),
                 Figure(name="the same, one refused record", value=refused, goal="≤ 2.5"),
             ]
             if each.idempotent is not None:
@@ -164,20 +170,32 @@ def _idempotent_delta_writes(table: str) -> Callable[[DataFrame], None]:
     return write
 
 
+def _failing(position: int) -> _Step:
+    """Return a step that fails at a position."""
+    value = F.expr(f"if(position = {position}, string(int(origin)), value)")
+    return lambda builder: builder.columns("failing", value=value, on_error=LogAndContinue())
+
+
+def _refused(position: int) -> _Step:
+    """Return a step after which the table refuses the row of a position."""
+    flight = F.when(F.col("position") != position, F.col("flight"))
+    return lambda builder: builder.columns("refused", flight=flight)
+
+
 def _ratio(
-    world: World, of: _Format, flights: Flights, *, refused: int | None = None, pairs: int
+    world: World, of: _Format, flights: Flights, *, step: _Step | None = None, pairs: int
 ) -> float:
-    """Return the median of some pairs; the first one warms up."""
+    """Return the median of some pairs; the first one warms up. `step` leaves one record out."""
     found = []
     for _ in range(pairs + 1):
         plain = seconds_between_writes(lambda at_end: _run_plain(world, of, flights, at_end))
         table = of.create(world.spark)
-        run = partial(_run_guarded, world, of, flights, table, refused)
+        run = partial(_run_guarded, world, of, flights, table, step)
         guarded = seconds_between_writes(run)
         # The session has a table of Iceberg in its cache.
         world.spark.sql(f"REFRESH TABLE {of.in_sql(table)}")
         written = world.spark.table(of.in_sql(table)).count()
-        if written != flights.first_rows + flights.rows - (refused is not None):
+        if written != flights.first_rows + flights.rows - (step is not None):
             raise RuntimeError(f"{written} rows were written, of {flights}")
         found.append(guarded / plain)
     return median(found[1:])
@@ -189,12 +207,11 @@ def _run_plain(world: World, of: _Format, flights: Flights, at_end: AtEnd) -> No
 
 
 def _run_guarded(
-    world: World, of: _Format, flights: Flights, table: str, refused: int | None, at_end: AtEnd
+    world: World, of: _Format, flights: Flights, table: str, step: _Step | None, at_end: AtEnd
 ) -> None:
     def finish(builder: PipelineBuilder) -> Pipeline:
-        if refused is not None:
-            flight = F.when(F.col("position") != refused, F.col("flight"))
-            builder = builder.columns("refused", flight=flight)
+        if step is not None:
+            builder = step(builder)
         return timed_table(of.guarded(builder, table), of.timed, at_end)
 
     run_guarded(world, flights, finish)

@@ -264,7 +264,7 @@ def main(folder: Path, point: str, end: str) -> None:
         table = "lake.db.lines" if end == "iceberg" else f"delta.`{path}`"
         columns = "task STRING, position BIGINT, value STRING"
         spark.sql(f"CREATE TABLE IF NOT EXISTS {table} ({columns}) USING {end}")
-        value = F.expr("if(value = 'skip', raise_error('to be skipped'), value)")
+        value = F.expr("if(value = 'skip', string(int(value)), value)")
         parsed = lines.columns("parse", value=value, on_error=LogAndContinue())
         if end == "iceberg":
             pipeline = parsed.write_iceberg(table)

@@ -471,6 +471,9 @@ def test_a_driver_killed_around_a_commit_leaves_each_row_once_in_its_iceberg_tab
     for point in points:
         driver.start(point)
         driver.dies()
+        if point == "before-entry:batch":
+            # That of the first micro-batch, and the staged one.
+            assert len(list((driver.folder / "lake/db/lines/data").glob("*.parquet"))) == 2
     driver.start()
     # A session keeps the folder of a catalog that it has opened.
     catalog = f"killed_{uuid4().hex}"
@@ -510,6 +513,9 @@ def test_a_driver_killed_around_a_commit_leaves_each_row_once_in_its_delta_table
     for point in points:
         driver.start(point)
         driver.dies()
+        if point == "before-entry:batch":
+            # That of the first micro-batch, and the staged one.
+            assert len(list((driver.folder / "table").glob("*.parquet"))) == 2
     driver.start()
     table = f"delta.`{driver.folder / 'table'}`"
 
