@@ -49,10 +49,12 @@ def chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def web(port: int | None = None) -> Iterator[str]:
+def web(
+    port: int | None = None, *, application: str = "arrester.controlplane.web.asgi:application"
+) -> Iterator[str]:
     """Run uvicorn on a free port or that one, on the servers of the environment; yield its URL."""
     port = port or free_port()
-    command = [sys.executable, "-m", "uvicorn", "arrester.controlplane.web.asgi:application"]
+    command = [sys.executable, "-m", "uvicorn", application]
     options = ["--lifespan", "off", "--no-access-log", "--timeout-graceful-shutdown", "1"]
     options += ["--http", "arrester.controlplane.web.http_protocol:TimedHeaders"]
     process = subprocess.Popen([*command, "--port", str(port), *options], cwd=REPOSITORY)

@@ -25,7 +25,7 @@ def server(services: embedded.Urls, django_db_setup: None) -> Iterator[str]:
     """Run a web process against the test database; it may ask workers for records of files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ARRESTER_DEAD_LETTERS_ROOTS", "/data/dlq")
-        with web() as url:
+        with web(application="tests.dashboard.patient_asgi:application") as url:
             yield url
 
 
