@@ -172,7 +172,6 @@ class StagedFiles(StagedWrite):
             merge_folder(self.spark, self._files_folder, self.files.path)
         else:
             replace_folder(self.spark, self._files_folder, self.files.folder_of(number))
-        self.discard()
 
     @property
     def _files_folder(self) -> str:

@@ -20,8 +20,6 @@ from arrester.agents.definition.delta_table import (
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sink_store import TableReplaced
 from arrester.agents.handlers import Handler, LogAndContinue
-from arrester.agents.journal.journal import Journal
-from arrester.agents.run.slow_path_writer import SlowPathWriter
 from arrester.agents.run.staged_writer import NotWritten
 from arrester.agents.spark.jvm import delta
 from arrester.agents.transport.spool import Spool
@@ -31,8 +29,8 @@ from tests.agents.batch.test_path_selection import reported, states_of
 from tests.agents.batch.test_staged_path import Answering, Outcomes, on_slow_path, outcomes
 from tests.agents.measured_flow import counts_of
 from tests.agents.pipeline_bench import Bench
+from tests.agents.sink.runs_that_end import end_before_entry_and_publication
 from tests.agents.sink.test_delta_table import Table, table
-from tests.patience import wait_until
 
 __all__ = ["outcomes", "table"]
 
@@ -312,39 +310,14 @@ def test_a_delta_table_that_is_created_again_meanwhile_gets_no_rows(
 def test_nothing_of_a_delta_table_is_visible_before_the_decision(
     bench: Bench, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run ends before its entry, the next one before the publication."""
-    append, ends = Journal.append, ["entry", "publication"]
-
-    def dying(self: Journal, entry: Any) -> Any:
-        if entry.batch is not None and ends == ["entry", "publication"]:
-            del ends[0]
-            assert (table.positions(), table.versions) == ([], 0)
-            assert len(data_files(table)) == 1
-            raise SystemExit("killed")
-        return append(self, entry)
-
-    def dying_publication(*_: object) -> None:
-        assert (table.positions(), table.versions) == ([], 0)
-        raise SystemExit("killed")
-
-    monkeypatch.setattr(Journal, "append", dying)
-    monkeypatch.setattr(StagedDeltaAppend, "publish", dying_publication)
-    monkeypatch.setattr(StagedDeltaAppend, "discard", lambda self: None)
-    bench.add(("a", 0, "0"), ("a", 1, "x"))
-    bench.start(parsing(bench, table, LogAndContinue()))
-    wait_until(lambda: len(bench.deaths) == 1, what="a death")
-    monkeypatch.setattr(SlowPathWriter, "write", dying_publication)
-    bench.start(parsing(bench, table, LogAndContinue()))
-    wait_until(lambda: len(bench.deaths) == 2, what="a death")
-    assert (ends, table.positions()) == (["publication"], [])
-
-    monkeypatch.undo()
-    bench.start(parsing(bench, table, LogAndContinue()))
-    wait_until(lambda: bench.committed() == 0)
-    bench.stop()
-    assert (table.positions(), table.versions) == ([0], 1)
-    assert len(bench.outbox.of(RecordFailed)) == 1
-    assert len(bench.dead_letters()) == 1
+    end_before_entry_and_publication(
+        bench,
+        monkeypatch,
+        StagedDeltaAppend,
+        pipeline=lambda: parsing(bench, table, LogAndContinue()),
+        visible=lambda: (table.positions(), table.versions),
+        data_files=lambda: data_files(table),
+    )
 
 
 def test_refused_rows_of_a_delta_table_beside_a_failed_record_are_found_by_the_slow_path(
