@@ -132,6 +132,8 @@ def spark() -> Iterator[SparkSession]:
         SparkSession.builder.master("local[2]")
         .config(map=delta_lake.configuration())
         .config("spark.ui.enabled", "false")
+        # Long-lived applications have more stages than Spark retains; it drops skipped ones first.
+        .config("spark.ui.retainedStages", "10")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.stopTimeout", "60s")

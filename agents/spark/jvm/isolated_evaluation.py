@@ -116,7 +116,18 @@ static class IsolatedEvaluation extends scala.runtime.AbstractFunction1
 
 def may_keep_state(expression: Any) -> bool:
     """Whether an analysed expression may keep something from one row for the next."""
-    return any(node_name(node) not in _STATELESS for node in nodes(expression))
+    return any(
+        node_name(node) not in _STATELESS and not _is_map_of_one_pair(node)
+        for node in nodes(expression)
+    )
+
+
+def _is_map_of_one_pair(node: Any) -> bool:
+    """Whether a node builds a map whose builder never keeps a part of a failed row.
+
+    `raise_error` has one: the builder gets the pair after both its parts have been evaluated.
+    """
+    return node_name(node) == "CreateMap" and len(children(node)) == 2
 
 
 def isolated_attempt(spark: SparkSession, expressions: Mapping[str, Any]) -> Any:

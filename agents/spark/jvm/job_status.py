@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -85,12 +86,26 @@ def _failed_tasks(jvm: Any, store: Any, stages: Sequence[int]) -> tuple[Any, Seq
     """Return the first stage with failed tasks, and those tasks."""
     by_id = jvm_class(jvm, f"{_STATUS_API}.TaskSorting").ID
     failed = jvm_class(jvm, "java.util.List").of(jvm_class(jvm, f"{_STATUS_API}.TaskStatus").FAILED)
-    for number in stages:
-        stage = store.lastStageAttempt(number)
-        tasks = to_list(store.taskList(number, stage.attemptId(), 0, _FAILED_TASKS, by_id, failed))
+    for stage in _retained(store, stages):
+        tasks = to_list(
+            store.taskList(stage.stageId(), stage.attemptId(), 0, _FAILED_TASKS, by_id, failed)
+        )
         if tasks:
             return stage, tasks
     return None, ()
+
+
+def _retained(store: Any, stages: Iterable[int]) -> Iterator[Any]:
+    """Generate the last attempts of those stages that the store retains.
+
+    From 1,000 stages on (`spark.ui.retainedStages`), it drops skipped ones at once.
+    """
+    for number in stages:
+        try:
+            yield store.lastStageAttempt(number)
+        except Py4JJavaError as exc:
+            if exc.java_exception.getClass().getSimpleName() != "NoSuchElementException":
+                raise
 
 
 def _first_failed(stage: Any, tasks: Sequence[Any], raised: Exception, counter: str) -> FailedJob:
@@ -183,7 +198,7 @@ def accumulated_by_stage(spark: SparkSession, tag: str, counter: str) -> list[in
     store = context._jsc.sc().statusStore()
     jobs = [job._1() for job in _ended_jobs(context._jsc.sc(), tag)]
     numbers = {int(number) for job in jobs for number in to_list(job.stageIds())}
-    stages = [store.lastStageAttempt(number) for number in sorted(numbers)]
+    stages = _retained(store, sorted(numbers))
     counting = [(stage, _total(stage, counter)) for stage in stages]
     counting = [(stage, total) for stage, total in counting if total]
     if len(counting) == 1:

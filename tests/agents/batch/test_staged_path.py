@@ -360,6 +360,19 @@ def test_a_run_that_ends_between_its_entry_and_the_publication_writes_each_row_o
     assert len(bench.dead_letters()) == 1
 
 
+def test_errors_that_a_step_raises_itself_are_staged(bench: Bench, outcomes: Outcomes) -> None:
+    bench.add(("a", 0, "x"), ("a", 1, "1"), ("a", 2, "x"), ("a", 3, "3"))
+    checked = F.expr("if(value = 'x', raise_error('x is not permitted'), int(value))")
+    builder = bench.define().columns("check", n=checked, on_error=LogAndContinue())
+    bench.start(builder.write_files(str(bench.folder / "out"), format="json"))
+    bench.wait_for_input()
+    bench.stop()
+
+    assert outcomes == [None]
+    assert written(bench) == [("a", 1, 1), ("a", 3, 3)]
+    assert [failed.position for failed in bench.outbox.of(RecordFailed)] == [0, 2]
+
+
 def test_more_failures_than_the_driver_takes_are_left_to_the_slow_path(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, outcomes: Outcomes
 ) -> None:

@@ -64,6 +64,12 @@ def results(
             id="create_map",
         ),
         pytest.param(
+            "map(nullif(value, 'n'), map(nullif(value, 'inner'), 'x'))",
+            ("a", "inner", "b", "n", "b"),
+            {name: {name: {name: "x"}} for name in ("a", "b")},
+            id="maps of one pair",
+        ),
+        pytest.param(
             "map_from_arrays(split(value, ','), split(value, ','))",
             ("a", "b,b", "c", "b", "b,c,b"),
             {"a": {"a": "a"}, "c": {"c": "c"}, "b": {"b": "b"}},
