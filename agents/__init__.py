@@ -25,7 +25,7 @@ from arrester.agents.schema_registry.errors import (
     UnknownSchemaId,
 )
 from arrester.agents.schema_registry.registry import SchemaFolder, SchemaRegistry
-from arrester.domain.error_policy.policy import Answer as Response
+from arrester.domain.error_policy.policy import Response
 from arrester.domain.errors import InvalidConfiguration, StartRefused
 from arrester.domain.events import ResumeHow
 from arrester.domain.state.uncaught_policy import UncaughtAnswer

@@ -28,11 +28,11 @@ from arrester.agents.failures.driver_failure import driver_failure
 from arrester.agents.handlers import Handler
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.run.run_lock import refuse_inside
+from arrester.agents.runtime.end.script_end import ScriptEnd, script_end
+from arrester.agents.runtime.end.signals import exit_on_signals
 from arrester.agents.runtime.instance import Ending
 from arrester.agents.runtime.redrive_result import Redriven
 from arrester.agents.runtime.runtime import Runtime
-from arrester.agents.runtime.script_end import ScriptEnd, script_end
-from arrester.agents.runtime.signals import exit_on_signals
 from arrester.agents.runtime.status import (
     AgentStatus,
     MetricTable,
@@ -51,9 +51,9 @@ from arrester.agents.runtime.thread_protocol import (
 from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.domain.commands import agent_versions
 from arrester.domain.commands.kinds import TaskAct
-from arrester.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.policy import Response
 from arrester.domain.errors import InvalidValue
-from arrester.domain.events import Response, ResumeHow, StageAnswer
+from arrester.domain.events import FinalResponse, ResumeHow, StageAnswer
 from arrester.domain.identity.names import TaskId
 from arrester.domain.json_patch import JsonPatch
 from arrester.domain.python_versions import UTC
@@ -224,13 +224,13 @@ class Agent:
         check_flag("adopt", adopt)
         config = self._runtime.config
         return self._runtime.start(
-            lambda outbox, on_death: PipelineThread(
+            lambda outbox, on_end: PipelineThread(
                 pipeline,
                 application=config.application,
                 instance=self.instance,
                 outbox=outbox,
                 config=config,
-                on_death=on_death,
+                on_end=on_end,
                 uncaught=self._uncaught,
             ),
             lambda thread: thread.start(checkpoint, trigger=trigger, adopt=adopt),
@@ -474,7 +474,7 @@ class Agent:
         self,
         pipeline: str,
         stage: str,
-        answer: Answer | Response | None,
+        answer: Response | FinalResponse | None,
         *,
         reason: str,
         actor: str | None = None,

@@ -10,18 +10,18 @@ from typing import Any, Final, Protocol
 
 from arrester.agents.arguments import check_function, check_mapping
 from arrester.agents.error_policy.respond import as_answer
-from arrester.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.policy import Response
 from arrester.domain.error_policy.setting_types import class_names
 from arrester.domain.errors import ArresterError, InvalidValue
-from arrester.domain.events import Response
+from arrester.domain.events import FinalResponse
 
-CONTINUE: Final = Answer.CONTINUE
-RETRY: Final = Answer.RETRY
-PAUSE: Final = Answer.PAUSE
-FAIL: Final = Answer.FAIL
+CONTINUE: Final = Response.CONTINUE
+RETRY: Final = Response.RETRY
+PAUSE: Final = Response.PAUSE
+FAIL: Final = Response.FAIL
 
 #: Responses by exception class, dotted name of one, name of a JVM class, or Spark error condition.
-OnClass = Mapping[type[BaseException] | str, Answer | Response]
+OnClass = Mapping[type[BaseException] | str, Response | FinalResponse]
 _ON_RULE = (
     "exception classes, their dotted names or Spark error conditions, "
     "each with CONTINUE, RETRY, PAUSE or FAIL"
@@ -128,7 +128,7 @@ class Handler(Protocol):
 
     def handle(
         self, context: ErrorContext, record: Record, exception: RecordError
-    ) -> Answer | Response:
+    ) -> Response | FinalResponse:
         """Return CONTINUE (skip the record), RETRY, PAUSE (hold its task) or FAIL.
 
         RETRY is valid for a retriable failure within the limits; otherwise it is FAIL.
@@ -140,9 +140,9 @@ class Handler(Protocol):
 class Always:
     """Always gives the same answer, such as that of an operator's override."""
 
-    answer: Answer
+    answer: Response
 
-    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Response:
         """Return the answer."""
         return self.answer
 
@@ -151,30 +151,30 @@ class Always:
 class LogAndFail(Always):
     """FAIL at the first failed record: nothing is skipped and the thread ends (the default)."""
 
-    answer: Answer = Answer.FAIL
+    answer: Response = Response.FAIL
 
 
 @dataclass(frozen=True, slots=True)
 class LogAndContinue(Always):
     """CONTINUE: skip the failed record, with a dead letter if enabled."""
 
-    answer: Answer = Answer.CONTINUE
+    answer: Response = Response.CONTINUE
 
 
 @dataclass(frozen=True, slots=True)
 class LogAndPause(Always):
     """PAUSE: hold the failed record and all later ones of its task (KIP-990)."""
 
-    answer: Answer = Answer.PAUSE
+    answer: Response = Response.PAUSE
 
 
-def constant_answer(handler: Handler | None) -> Answer | None:
+def constant_answer(handler: Handler | None) -> Response | None:
     """Return the declared answer of `handler`, None if it must be called.
 
     The effect of RETRY depends on the record, so a handler that declares RETRY is called, too.
     """
     declared = as_answer(getattr(handler, "answer", None))
-    return None if declared is Answer.RETRY else declared
+    return None if declared is Response.RETRY else declared
 
 
 def check_handler(name: str, handler: Any) -> Handler:
@@ -190,7 +190,9 @@ def check_handler(name: str, handler: Any) -> Handler:
     return checked
 
 
-def checked_answers(owner: str, on_error: Handler | None, on: OnClass | None) -> dict[str, Answer]:
+def checked_answers(
+    owner: str, on_error: Handler | None, on: OnClass | None
+) -> dict[str, Response]:
     """Return the `on` of a step or sink by full names; raises InvalidValue, also for `on_error`.
 
     A text is the dotted name of a Python or JVM class, the bare name of a Python builtin, or a
@@ -199,7 +201,7 @@ def checked_answers(owner: str, on_error: Handler | None, on: OnClass | None) ->
     if on_error is not None:
         check_handler(f"{owner}: on_error", on_error)
     check_mapping(f"{owner}: on", on, _ON_RULE)
-    answers: dict[str, Answer] = {}
+    answers: dict[str, Response] = {}
     for key, given in (on or {}).items():
         name, answer = _full_name(key), as_answer(given)
         if name is None or answer is None:

@@ -23,8 +23,8 @@ from arrester.domain.events import (
     Event,
     Failure,
     FailuresCounted,
+    FinalResponse,
     RecordsDeadLettered,
-    Response,
     Run,
 )
 from arrester.domain.identity import uuids
@@ -119,7 +119,7 @@ def _events(rows: int, begin: datetime, random: Random) -> Iterator[Event]:
         data = FailuresCounted(
             task="task-000",
             failure=failure,
-            response=Response.CONTINUE,
+            response=FinalResponse.CONTINUE,
             count=1,
             first_position=0,
             last_position=0,

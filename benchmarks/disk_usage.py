@@ -41,7 +41,7 @@ def figures(urls: embedded.Urls, *, events: int) -> list[Figure]:
         servers.reset(urls)
         fold.fill(redis, APPLICATION, events)
         packed = int(redis.memory_usage(redis_keys.events(APPLICATION), samples=0) or 0)
-    timed(("drain", APPLICATION, str(events)))
+    timed(("fold", APPLICATION, str(events)))
     size = _size(urls, list(_LOG_TABLES))
     return [
         Figure(name="bytes per event on disk", value=size / events),

@@ -11,9 +11,9 @@ from arrester.domain.events import (
     Body,
     Event,
     Failure,
+    FinalResponse,
     RecordFailed,
     RecordsDeadLettered,
-    Response,
     Run,
 )
 from arrester.domain.identity import uuids
@@ -49,7 +49,11 @@ def _failed(random: Random, number: int, run: Run, instance: UUID) -> Event:
         frame=f"flights.py:{trace + 10} in plausible",
     )
     data = RecordFailed(
-        task=task, position=number, failure=failure, response=Response.CONTINUE, key=f"B6{number}"
+        task=task,
+        position=number,
+        failure=failure,
+        response=FinalResponse.CONTINUE,
+        key=f"B6{number}",
     )
     return Event(
         occurred_at=_at(number), data=data, instance=instance, run=run, body=_body(random, trace)

@@ -10,9 +10,9 @@ import psycopg
 
 from arrester.controlplane import embedded
 from arrester.controlplane.store import NewBatch
+from arrester.domain.durations import Phase, added, key_of, packed
 from arrester.domain.events import Event, FlowMeasured, Run
 from arrester.domain.identity import uuids
-from arrester.domain.state.durations import Phase, added, key_of, packed
 from benchmarks import servers
 from benchmarks.sample_history import PIPELINE
 from benchmarks.table import Figure

@@ -44,7 +44,7 @@ def _folded(events: int, urls: embedded.Urls) -> float:
     with Redis.from_url(urls.redis) as redis:
         for application in APPLICATIONS:
             fill(redis, application, events)
-    seconds = timed(*(("drain", application, str(events)) for application in APPLICATIONS))
+    seconds = timed(*(("fold", application, str(events)) for application in APPLICATIONS))
     return _rate(urls, "event", events * len(APPLICATIONS), seconds)
 
 

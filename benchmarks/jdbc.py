@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame
 
 from arrester import LogAndContinue
 from arrester.agents.definition.builder import PipelineBuilder
-from arrester.agents.definition.jdbc_call import JdbcCall
-from arrester.agents.definition.jdbc_store import JdbcStore
-from arrester.agents.definition.jdbc_table import DRIVER
 from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.stores.jdbc_call import JdbcCall
+from arrester.agents.definition.stores.jdbc_store import JdbcStore
+from arrester.agents.definition.stores.jdbc_table import DRIVER
 from benchmarks import by_hand
 from benchmarks.pipelines import CASTS, Flights, World, session
 from benchmarks.table import Figure

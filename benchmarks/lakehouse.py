@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 
 from arrester import LogAndContinue
 from arrester.agents.definition.builder import PipelineBuilder
-from arrester.agents.definition.delta_table import DeltaTable, StagedDeltaAppend
-from arrester.agents.definition.iceberg_table import IcebergTable, StagedAppend
 from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.stores.delta_table import DeltaTable, StagedDeltaAppend
+from arrester.agents.definition.stores.iceberg_table import IcebergTable, StagedAppend
 from benchmarks.pipelines import Flights, World, session
 from benchmarks.table import Figure
 from benchmarks.timed_writes import (

@@ -16,21 +16,21 @@ import psycopg  # noqa: E402  # Django has to be ready first
 from django.conf import settings  # noqa: E402
 from django.db import connection  # noqa: E402
 
-from arrester.controlplane.ingest import drain as stream_drain  # noqa: E402
+from arrester.controlplane.ingest import fold_stream as stream_folds  # noqa: E402
 from benchmarks.events import batches  # noqa: E402
 
-ROWS_PER_COMMIT = stream_drain.EVENTS_PER_READ
+ROWS_PER_COMMIT = stream_folds.EVENTS_PER_READ
 Work = Callable[[], None]
 
 
-def drain(application: str, count: int) -> Work:
+def fold(application: str, count: int) -> Work:
     """Fold the events that arrive in the stream until there were `count` of them."""
     connection.ensure_connection()
 
     def work() -> None:
         folded = 0
         while folded < count:
-            done = stream_drain.drain(application)
+            done = stream_folds.fold_stream(application)
             folded += done.events
             if not done.events:
                 time.sleep(0.001)
@@ -60,7 +60,7 @@ def jsonb(application: str, count: int) -> Work:
     return work
 
 
-WORKS: dict[str, Callable[[str, int], Work]] = {"drain": drain, "jsonb": jsonb}
+WORKS: dict[str, Callable[[str, int], Work]] = {"fold": fold, "jsonb": jsonb}
 
 
 def main(kind: str, application: str, count: str) -> None:

@@ -25,7 +25,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from arrester import Agent, LogAndContinue
 from arrester.agents.definition.builder import PipelineBuilder
-from arrester.agents.definition.files import Files, StagedFiles
+from arrester.agents.definition.stores.files import Files, StagedFiles
 from arrester.examples import flights_data
 from arrester.examples.flights import MAXIMUM_DELAY_MINUTES, SCHEMA, plausible
 from benchmarks.lateness import DELAY, row_with_lateness, with_lateness

@@ -199,7 +199,7 @@ def _run_until_dead(pipeline: Any, checkpoint: str) -> None:
         instance=uuid4(),
         outbox=_NoOutbox(),
         config=AgentConfig.read("benchmarks", {}),
-        on_death=lambda death: dead.set(),
+        on_end=lambda end: dead.set(),
     )
     thread.start(checkpoint)
     if not dead.wait(120):

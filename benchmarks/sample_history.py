@@ -18,11 +18,11 @@ from arrester.domain.events import (
     Event,
     EventData,
     Failure,
+    FinalResponse,
     InstanceStarted,
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
-    Response,
     ResumeHow,
     Run,
     TaskDied,
@@ -179,7 +179,7 @@ class Week:
             task=self._task(self._failed, pipeline),
             position=self._failed,
             failure=failure,
-            response=Response.CONTINUE,
+            response=FinalResponse.CONTINUE,
             key=f"B6{self._failed}",
         )
 

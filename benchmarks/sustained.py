@@ -33,7 +33,7 @@ def figures(urls: embedded.Urls, *, events: int) -> list[Figure]:
     each = events // len(fold.APPLICATIONS)
     feeder = _Feeder(urls, each // EVENTS_PER_BATCH)
     feeder.start()
-    children = (("drain", application, str(each)) for application in fold.APPLICATIONS)
+    children = (("fold", application, str(each)) for application in fold.APPLICATIONS)
     seconds = timed(*children)
     feeder.join()
     whole = events / seconds

@@ -23,7 +23,7 @@ TIMEOUT_SECONDS = 120
 
 def measure(urls: embedded.Urls, *, events: int) -> float:
     """Return events per second of two workers; the queue is filled before they start."""
-    from arrester.controlplane import redis_urls
+    from arrester.controlplane.redis import redis_urls
 
     servers.reset(urls)
     os.environ["TOY_BROKER_URL"] = redis_urls.for_celery(urls.redis)

@@ -30,7 +30,7 @@ class GroupedCommands(click.Group):
             return click.Command(cmd_name, short_help=SERVER_COMMANDS[cmd_name])
         if cmd_name not in MODULES:
             return None
-        module = import_module(f"arrester.cli.{MODULES[cmd_name]}")
+        module = import_module(f"arrester.cli.commands.{MODULES[cmd_name]}")
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 

@@ -12,7 +12,8 @@ from django.db.backends.signals import connection_created
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models.signals import post_migrate, pre_migrate
 
-from arrester.controlplane import access, confined_views
+from arrester.controlplane import access
+from arrester.controlplane.access import confined_views
 
 #: The first migration of the versions before 0.2.0, whose databases cannot be upgraded.
 FIRST_BEFORE_0_2 = ("controlplane", "0001_log")

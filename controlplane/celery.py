@@ -17,13 +17,13 @@ from django.conf import settings
 from django.db import close_old_connections, connections
 from kombu import Exchange, Queue
 
-from arrester.controlplane import redis_urls
 from arrester.controlplane.celery_workers import FOLDS, HOUSEKEEPING
+from arrester.controlplane.redis import redis_urls
 
-#: Drains have the lowest priority in FOLDS, so that a backlog does not delay sweeps. Celery has one
-#: list in Redis for each priority; 0 is the highest.
+#: Folds of streams have the lowest priority in FOLDS, so that a backlog does not delay sweeps.
+#: Celery has one list in Redis for each priority; 0 is the highest.
 _LOWEST_PRIORITY = 9
-DRAINS = f"{FOLDS}\x06\x16{_LOWEST_PRIORITY}"
+STREAM_FOLDS = f"{FOLDS}\x06\x16{_LOWEST_PRIORITY}"
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "arrester.controlplane.settings")
 # Django's checks import all pages, 20 MB in each process; `make lint` runs them.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
@@ -57,7 +57,7 @@ app.conf.update(
     task_queues=[_queue(FOLDS), _queue(HOUSEKEEPING)],
     task_default_queue=FOLDS,
     task_routes={
-        "arrester.drain": {"priority": _LOWEST_PRIORITY},
+        "arrester.fold_stream": {"priority": _LOWEST_PRIORITY},
         "arrester.housekeeping": {"queue": HOUSEKEEPING},
         # In this queue they do not delay folds.
         "arrester.keep": {"queue": HOUSEKEEPING},

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from arrester.controlplane import quotas
+from arrester.controlplane.access.roles import Role
 from arrester.controlplane.object_stores import is_plain, store_address
 from arrester.controlplane.quotas import Quotas
-from arrester.controlplane.roles import Role
 from arrester.domain.errors import InvalidValue
 from arrester.domain.identity.names import check_name
 

@@ -10,14 +10,15 @@ from celery import Task, shared_task
 from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 
-from arrester.controlplane import actions, alerts, dead_letter_records, redis_client, store
+from arrester.controlplane import actions, alerts, dead_letter_records, store
 from arrester.controlplane.alerts import outbox as alert_outbox
 from arrester.controlplane.celery_workers import HOUSEKEEPING
 from arrester.controlplane.history import audit_verification, retention, state_at_position
-from arrester.controlplane.ingest import drain as stream_drain
-from arrester.controlplane.ingest import drain_requests
+from arrester.controlplane.ingest import fold_requests
+from arrester.controlplane.ingest import fold_stream as stream_folds
 from arrester.controlplane.outbound import agent_users, quota_check
 from arrester.controlplane.outbound import command_outbox as outbox
+from arrester.controlplane.redis import redis_client
 
 log = logging.getLogger(__name__)
 DAYS_AHEAD = 8
@@ -25,20 +26,20 @@ DAYS_AHEAD = 8
 MAX_REQUESTS, EXPIRE_SECONDS = 100, 10
 
 
-@shared_task(name="arrester.drain", bind=True)
-def drain(self: Task[Any, Any], application: str) -> None:
+@shared_task(name="arrester.fold_stream", bind=True)
+def fold_stream(self: Task[Any, Any], application: str) -> None:
     """Fold the waiting entries; continue in a new message if more are left, so that others have a
     turn.
 
-    A drain that raises leaves the pending-drain key until it expires: it is repeated then, and not
+    A fold that raises leaves the pending-fold key until it expires: it is repeated then, and not
     earlier.
     """
-    if drain_requests.is_void(application, self.request.id or ""):
+    if fold_requests.is_void(application, self.request.id or ""):
         return
-    done = stream_drain.drain(application, request_snapshot=_request_snapshot)
+    done = stream_folds.fold_stream(application, request_snapshot=_request_snapshot)
     if done.more:
-        # It does not expire: nothing else requests a drain until it runs.
-        drain.apply_async(args=(application,), task_id=drain_requests.replace(application))
+        # It does not expire: nothing else requests a fold until it runs.
+        fold_stream.apply_async(args=(application,), task_id=fold_requests.replace(application))
 
 
 @shared_task(name="arrester.keep")

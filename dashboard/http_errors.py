@@ -15,8 +15,8 @@ from rest_framework.permissions import SAFE_METHODS
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
-from arrester.controlplane import reachability
 from arrester.controlplane.dead_letter_records import RecordUnavailable
+from arrester.controlplane.redis import reachability
 from arrester.controlplane.web.connection_pool.base import STATEMENT_SECONDS
 from arrester.domain.errors import (
     ArresterError,

@@ -18,8 +18,8 @@ from django.views.decorators.cache import never_cache
 
 from arrester.controlplane import access, queries
 from arrester.controlplane.access import Person as Person
+from arrester.controlplane.access.roles import Role
 from arrester.controlplane.models import ApplicationRole, RestToken
-from arrester.controlplane.roles import Role
 from arrester.dashboard.http_errors import NOT_A_VALUE, headers, status_code, unanswered
 from arrester.dashboard.session import extend
 from arrester.domain.errors import ArresterError
@@ -59,14 +59,14 @@ def _roles(user: User) -> tuple[Role | None, dict[str, Role]]:
     return greatest, {name: role for name, role in found if name}
 
 
-View = Callable[Concatenate[HttpRequest, Person, Args], HttpResponse]
-PlainView = Callable[Concatenate[HttpRequest, Args], HttpResponseBase]
+Page = Callable[Concatenate[HttpRequest, Person, Args], HttpResponse]
+PublicPage = Callable[Concatenate[HttpRequest, Args], HttpResponseBase]
 
 
-def for_people(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
-    """Serve the view to users with a role, and pass the user to it."""
+def for_people(page: Page[Args]) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
+    """Serve the page to users with a role, and pass the user to it."""
 
-    @wraps(view)
+    @wraps(page)
     @never_cache
     @_with_message_pages
     def guarded(request: HttpRequest, /, *args: Args.args, **kwargs: Args.kwargs) -> HttpResponse:
@@ -78,27 +78,27 @@ def for_people(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], Htt
         access.enter(who)
         extend(request)
         note_positions(request)
-        return view(request, who, *args, **kwargs)
+        return page(request, who, *args, **kwargs)
 
     return guarded
 
 
-def for_everyone(view: PlainView[Args]) -> PlainView[Args]:
+def for_everyone(page: PublicPage[Args]) -> PublicPage[Args]:
     """Serve Django's own page to everyone."""
 
-    @wraps(view)
+    @wraps(page)
     @_with_message_pages
     def guarded(
         request: HttpRequest, /, *args: Args.args, **kwargs: Args.kwargs
     ) -> HttpResponseBase:
-        response = view(request, *args, **kwargs)
+        response = page(request, *args, **kwargs)
         return response.render() if isinstance(response, TemplateResponse) else response
 
     return guarded
 
 
 def _with_message_pages(
-    view: Callable[Concatenate[HttpRequest, Args], AnyResponse],
+    page: Callable[Concatenate[HttpRequest, Args], AnyResponse],
 ) -> Callable[Concatenate[HttpRequest, Args], AnyResponse | HttpResponse]:
     """Return a page with the message of an error, or of an unreachable PostgreSQL."""
 
@@ -106,7 +106,7 @@ def _with_message_pages(
         request: HttpRequest, /, *args: Args.args, **kwargs: Args.kwargs
     ) -> AnyResponse | HttpResponse:
         try:
-            return view(request, *args, **kwargs)
+            return page(request, *args, **kwargs)
         except ArresterError as error:
             response = message_page(request, str(error), status=status_code(error))
             for name, value in headers(error).items():
@@ -135,35 +135,35 @@ NOT_ON_ALL = "requires a role on all applications"
 _APPLICATION = ("application", "name")
 
 
-def for_operators(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
+def for_operators(page: Page[Args]) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
     """Serve the view to those who may act on the application of the URL; without one, to those who
     may act on any: the action checks its application. Pages show disabled buttons to others."""
-    return _for_role(view, lambda who: who.may_act, NOT_AN_OPERATOR)
+    return _for_role(page, lambda who: who.may_act, NOT_AN_OPERATOR)
 
 
-def for_admins(view: View[Args]) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
+def for_admins(page: Page[Args]) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
     """Serve the view to admins of all applications only."""
-    return _for_role(view, lambda who: who.is_admin, NOT_AN_ADMIN)
+    return _for_role(page, lambda who: who.is_admin, NOT_AN_ADMIN)
 
 
 def for_application_admins(
-    view: View[Args],
+    page: Page[Args],
 ) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
     """Serve the view to admins of any application; the action checks its application."""
-    return _for_role(view, lambda who: who.is_any_admin, NOT_AN_ADMIN)
+    return _for_role(page, lambda who: who.is_any_admin, NOT_AN_ADMIN)
 
 
 def for_all_applications(
-    view: View[Args],
+    page: Page[Args],
 ) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
     """Serve the view, which shows more than applications, to those with a role on all of them."""
-    return _for_role(view, lambda who: not who.confined, NOT_ON_ALL)
+    return _for_role(page, lambda who: not who.confined, NOT_ON_ALL)
 
 
 def _for_role(
-    view: View[Args], allowed: Callable[[Person], bool], refusal: str
+    page: Page[Args], allowed: Callable[[Person], bool], refusal: str
 ) -> Callable[Concatenate[HttpRequest, Args], HttpResponse]:
-    @wraps(view)
+    @wraps(page)
     def guarded(
         request: HttpRequest, who: Person, /, *args: Args.args, **kwargs: Args.kwargs
     ) -> HttpResponse:
@@ -172,7 +172,7 @@ def _for_role(
         for name in _APPLICATION:
             if name in kwargs:
                 access.require(str(kwargs[name]))
-        return view(request, who, *args, **kwargs)
+        return page(request, who, *args, **kwargs)
 
     return for_people(guarded)
 

@@ -39,10 +39,9 @@ from arrester.dashboard.pages import (
     quarantine,
     search,
     settings,
-    sign_in,
-    single_sign_on,
     tasks,
 )
+from arrester.dashboard.pages.login import sign_in, single_sign_on
 from arrester.dashboard.permissions import for_everyone
 from arrester.dashboard.rest import urls as rest_urls
 from arrester.domain.commands.kinds import KINDS, TASK_KINDS, Kind, Subject

@@ -6,7 +6,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import migrations, models
 
 _TABLES = ("flow_minute", "flow_hour", "flow_total")
-# See `domain.state.durations.packed`; a later change of it needs a migration of its own.
+# See `domain.durations.packed`; a later change of it needs a migration of its own.
 _PACK = """
 UPDATE {table} SET packed = ARRAY(
     SELECT least(value::numeric, 2^50)::bigint * 1024 + 128 * (array_position(

@@ -105,12 +105,13 @@ def story() -> str:
     """Append a day of three applications; return the digest of the task on the task page."""
     from msgspec.structs import replace
 
-    from arrester.controlplane import actions, redis_client
+    from arrester.controlplane import actions
+    from arrester.controlplane.redis import redis_client
     from arrester.domain.events import (
         Body,
+        FinalResponse,
         RecordFailed,
         RecordsHeld,
-        Response,
         TaskDied,
     )
     from arrester.domain.identity import redis_keys
@@ -143,7 +144,7 @@ def story() -> str:
     flights.resumes("ORD", command)
     full = failure("produce", "kafka.errors.TimeoutError", "no room", "sink.py:88 in send")
     orders.report(
-        RecordFailed(task="part-3", position=88_123, failure=full, response=Response.FAIL),
+        RecordFailed(task="part-3", position=88_123, failure=full, response=FinalResponse.FAIL),
         TaskDied(task="part-3", position=88_123, failure=full),
         RecordsHeld(task="part-3", held=96, first_position=88_123),
         body=Body(record={"order": "o-1", "amount": 12.5}, redacted=("card.number",), stack=STACK),
@@ -164,7 +165,7 @@ def story() -> str:
 
 def flow(story: Story, random: Random) -> None:
     """Report what flowed in the last three hours; a backlog appears and is worked off."""
-    from arrester.domain.state.durations import Phase, added, key_of
+    from arrester.domain.durations import Phase, added, key_of
 
     usual = {Phase.TOTAL: 900, Phase.SOURCE: 60, Phase.EVALUATE: 200, Phase.WRITE: 450}
     for ago in range(179, 0, -1):

@@ -56,7 +56,7 @@ class Worker:
     def begin(self) -> None:
         """Start it."""
         self.child = subprocess.Popen(
-            [sys.executable, "-m", "tests.controlplane.drain_process", self.application],
+            [sys.executable, "-m", "tests.controlplane.fold_process", self.application],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -137,12 +137,12 @@ class Chaos:
 
     def calm(self) -> None:
         """Let a worker that is not killed fold the rest."""
-        from arrester.controlplane.ingest import drain
+        from arrester.controlplane.ingest import fold_stream
 
         for worker in self.workers:
             worker.kill()
         for application in APPLICATIONS:
-            drain.drain(application, budget_seconds=PATIENCE_SECONDS)
+            fold_stream.fold_stream(application, budget_seconds=PATIENCE_SECONDS)
         assert self.sender.is_confirmed(), f"{self.sender.waiting()} entries still wait"
 
     def _work(self) -> None:

@@ -25,8 +25,9 @@ from hypothesis import HealthCheck
 from hypothesis import settings as properties
 from pytest_django.plugin import DjangoDbBlocker
 
-from arrester.controlplane import embedded, redis_urls
+from arrester.controlplane import embedded
 from arrester.controlplane.celery import app
+from arrester.controlplane.redis import redis_urls
 from arrester.controlplane.settings import database_settings
 from tests import delta_lake, iceberg, scratch
 from tests import kafka_broker as broker_process

@@ -26,7 +26,7 @@ with atheris.instrument_imports():
 
     import msgspec
 
-    from arrester.controlplane import redis_client
+    from arrester.controlplane.redis import redis_client
     from arrester.controlplane.store.stream_entry import read_entry
     from arrester.domain.errors import MalformedBatch
     from arrester.domain.events import CommandIssued, Event

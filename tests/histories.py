@@ -35,6 +35,7 @@ from arrester.domain.events import (
     EventData,
     Failure,
     FailuresCounted,
+    FinalResponse,
     FlowMeasured,
     InstanceFound,
     InstanceLost,
@@ -55,7 +56,6 @@ from arrester.domain.events import (
     RecordsRedriven,
     Redrive,
     RedriveSlice,
-    Response,
     ResumeHow,
     RetriesCounted,
     Rollout,
@@ -116,7 +116,7 @@ def started() -> list[Event]:
 
 
 def failed(
-    position: int, *, key: str | None = "JFK", response: Response = Response.CONTINUE
+    position: int, *, key: str | None = "JFK", response: FinalResponse = FinalResponse.CONTINUE
 ) -> Event:
     """Return a failed record with its body."""
     data = RecordFailed(task=key, position=position, failure=FAILURE, response=response)
@@ -127,7 +127,7 @@ def failed(
 def paused(position: int = 7, *, key: str | None = "JFK") -> list[Event]:
     """Return a record that pauses its task."""
     return [
-        failed(position, key=key, response=Response.PAUSE),
+        failed(position, key=key, response=FinalResponse.PAUSE),
         event(TaskPaused(task=key, position=position, failure=FAILURE)),
         event(RecordsHeld(task=key, held=3, first_position=position)),
     ]
@@ -269,14 +269,14 @@ failed_records = st.one_of(
     st.builds(
         RecordFailed,
         position=_positions,
-        response=st.sampled_from(Response),
+        response=st.sampled_from(FinalResponse),
         key=_keys,
         **_task,
         **_failing,
     ),
     st.builds(
         FailuresCounted,
-        response=st.sampled_from(Response),
+        response=st.sampled_from(FinalResponse),
         count=_counts,
         first_position=_positions,
         last_position=_positions,
@@ -414,7 +414,7 @@ thread_events = st.one_of(
         failure=st.just(FAILURE),
         failed=_counts,
         records=_counts,
-        response=st.sampled_from([Response.PAUSE, Response.FAIL]),
+        response=st.sampled_from([FinalResponse.PAUSE, FinalResponse.FAIL]),
     ),
 )
 _few = st.integers(0, 10**6)
@@ -556,7 +556,7 @@ def _alike(draw: st.DrawFn) -> list[Event]:
     records = st.builds(
         RecordFailed,
         position=_positions,
-        response=st.sampled_from(Response),
+        response=st.sampled_from(FinalResponse),
         key=_keys,
         recurrence=st.booleans(),
         logged=st.booleans(),

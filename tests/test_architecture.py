@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.services import REPOSITORY
 
 OURS = ("arrester", "tests")
 SERVER_ONLY = ("celery", "django", "psycopg", "redis", "rest_framework")
+PRODUCT = ("agents", "cli", "controlplane", "dashboard", "domain")
 EXECUTOR_MAY_IMPORT = {*sys.stdlib_module_names, "pyarrow", "pyspark"}
 
 
@@ -135,11 +137,7 @@ def test_what_is_shipped_to_executors_imports_what_they_have() -> None:
 
 
 def test_what_a_package_promises_is_there() -> None:
-    packages = [
-        path
-        for folder in ("agents", "cli", "controlplane", "dashboard", "domain")
-        for path in modules(folder)
-    ]
+    packages = [path for folder in PRODUCT for path in modules(folder)]
     strays = {
         (str(module.relative_to(REPOSITORY)), name)
         for module in packages
@@ -258,6 +256,56 @@ def test_no_module_imports_itself_through_others() -> None:
     graph = grimp.build_graph("arrester")
     imports = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
     TopologicalSorter(imports).prepare()  # raises CycleError
+
+
+#: Lines of code without docstrings, comments and empty lines.
+MODULE_LINES, FUNCTION_LINES, MODULES_OF_A_FOLDER = 300, 40, 14
+LARGE_MODULES = {
+    "agents/agent.py": "one public class",
+    "agents/definition/builder.py": "one public class",
+    "domain/error_policy/setting_definitions.py": "a table",
+}
+LARGE_FUNCTIONS = {"evolve_task": "one case for each kind of event"}
+LARGE_FOLDERS = {
+    "agents/worker": "executors get it as one flat package, together with modules of the domain",
+    "dashboard/pages": "one module for each page",
+}
+
+
+def test_modules_functions_and_folders_are_small() -> None:
+    modules_by_folder: Counter[str] = Counter()
+    large_modules, large_functions = set(), set()
+    for module in [module for folder in PRODUCT for module in modules(folder)]:
+        if module.name != "__init__.py":
+            modules_by_folder[str(module.parent.relative_to(REPOSITORY))] += 1
+        tree, text = ast.parse(module.read_text()), module.read_text().splitlines()
+        nodes = list(ast.walk(tree))
+        code = {
+            number
+            for number, line in enumerate(text, start=1)
+            if line.strip() and not line.strip().startswith("#")
+        } - docstring_lines(nodes)
+        if len(code) > MODULE_LINES:
+            large_modules.add(str(module.relative_to(REPOSITORY)))
+        for node in nodes:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = range(node.body[0].lineno, (node.end_lineno or 0) + 1)
+                if len(code.intersection(body)) > FUNCTION_LINES:
+                    large_functions.add(node.name)
+    large_folders = {
+        name for name, count in modules_by_folder.items() if count > MODULES_OF_A_FOLDER
+    }
+    assert large_modules == set(LARGE_MODULES)
+    assert large_functions == set(LARGE_FUNCTIONS)
+    assert large_folders == set(LARGE_FOLDERS)
+
+
+def docstring_lines(nodes: list[ast.AST]) -> set[int]:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = [
+        node.body[0] for node in nodes if isinstance(node, kinds) and ast.get_docstring(node)
+    ]
+    return {line for each in docstrings for line in range(each.lineno, (each.end_lineno or 0) + 1)}
 
 
 def test_every_make_target_is_listed() -> None:

@@ -17,7 +17,7 @@ import pyspark
 import pytest
 
 import arrester.agents
-from arrester.agents.definition import delta_table, iceberg_table
+from arrester.agents.definition.stores import delta_table, iceberg_table
 from arrester.agents.failures import failed_record, native_diagnosis
 from arrester.agents.handlers import CONTINUE, OWN_FAILURES, checked_answers
 from arrester.agents.schema_registry.errors import (

@@ -17,8 +17,8 @@ from arrester.agents.batch.record_columns import BROADCAST_RECORDS, COORDINATES,
 from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures.failure_set import has_failed, is_in
-from arrester.agents.spark.column_names import text_literal, with_columns_named
-from arrester.agents.spark.local_checkpoint import releasing
+from arrester.agents.spark.frames.column_names import text_literal, with_columns_named
+from arrester.agents.spark.frames.local_checkpoint import releasing
 from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,

@@ -18,20 +18,20 @@ from pyspark.sql import functions as F
 from arrester.agents.batch.record_columns import task_key
 from arrester.agents.definition.checks import empty_frame
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.definition.sink_store import BatchStore
 from arrester.agents.definition.sinks import Sink
 from arrester.agents.definition.steps import Native, Process, Step, Transform
+from arrester.agents.definition.stores.sink_store import BatchStore
 from arrester.agents.execution.row_steps import python_schema, python_steps
 from arrester.agents.execution.step_runner import segments
-from arrester.agents.spark.column_names import map_in_arrow, quoted
+from arrester.agents.spark.frames.column_names import map_in_arrow, quoted
 from arrester.agents.spark.jvm.log_filter import LogFilter, abort_mark
-from arrester.agents.spark.jvm.prepared_expressions import PreparedExpressions
-from arrester.agents.spark.jvm.row_counter import RowCounter
+from arrester.agents.spark.jvm.plans.prepared_expressions import PreparedExpressions
+from arrester.agents.spark.jvm.plans.row_counter import RowCounter
+from arrester.agents.spark.jvm.plans.try_eval import VALUE, reusable, try_eval
 from arrester.agents.spark.jvm.session_zone import python_zone
-from arrester.agents.spark.jvm.try_eval import VALUE, reusable, try_eval
-from arrester.agents.spark.rows_read import RowsUnread
 from arrester.agents.spark.ship_worker_code import shipped, shipped_rules
-from arrester.agents.spark.source_reads import SourceReads
+from arrester.agents.spark.sources.rows_read import RowsUnread
+from arrester.agents.spark.sources.source_reads import SourceReads
 from arrester.agents.worker.columns import SOURCE
 from arrester.domain.error_policy.exception_identity import linked
 from arrester.domain.error_policy.policy import Policy

@@ -18,11 +18,11 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.steps import Process, Step, Transform
 from arrester.agents.execution.row_steps import is_internal, source_columns
 from arrester.agents.failures.pause_offsets import is_task_in
-from arrester.agents.spark.column_names import quoted, with_columns_named
 from arrester.agents.spark.errors import Problem, error_column, error_row
-from arrester.agents.spark.jvm.try_eval import VALUE, guarded
-from arrester.agents.spark.local_frame import local_frame
-from arrester.agents.spark.utf8 import is_valid_utf8
+from arrester.agents.spark.frames.column_names import quoted, with_columns_named
+from arrester.agents.spark.frames.local_frame import local_frame
+from arrester.agents.spark.frames.utf8 import is_valid_utf8
+from arrester.agents.spark.jvm.plans.try_eval import VALUE, guarded
 from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,

@@ -21,10 +21,8 @@ from arrester.agents.execution.step_runner import StepRunner, run_final_transfor
 from arrester.agents.execution.transforms import transformed
 from arrester.agents.failures.failure_set import FailureSet, fits_driver
 from arrester.agents.failures.record_hash import RecordHash
-from arrester.agents.spark.column_names import with_columns_named
-from arrester.agents.spark.jvm.row_counter import RowCounter
-from arrester.agents.spark.jvm.stored_rows import partitions_of, row_count
-from arrester.agents.spark.local_checkpoint import (
+from arrester.agents.spark.frames.column_names import with_columns_named
+from arrester.agents.spark.frames.local_checkpoint import (
     Checkpoints,
     checkpointed,
     lazy_checkpoint,
@@ -33,6 +31,8 @@ from arrester.agents.spark.local_checkpoint import (
     releasing,
     releasing_on_error,
 )
+from arrester.agents.spark.jvm.plans.row_counter import RowCounter
+from arrester.agents.spark.jvm.stored_rows import partitions_of, row_count
 from arrester.agents.worker.columns import ENTRY, HELD, ORDINAL, OUTCOME, RETRIES, SOURCE
 from arrester.domain.error_policy.policy import Policy
 

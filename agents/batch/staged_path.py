@@ -20,8 +20,8 @@ from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.definition.checks import empty_frame
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Sink
-from arrester.agents.definition.staged_write import StagedWrite
 from arrester.agents.definition.steps import Native, Process, Step
+from arrester.agents.definition.stores.staged_write import StagedWrite
 from arrester.agents.execution.row_steps import (
     after_steps,
     is_internal,
@@ -31,12 +31,12 @@ from arrester.agents.execution.row_steps import (
 from arrester.agents.execution.step_runner import segments
 from arrester.agents.failures.failure_set import DRIVER_LIMIT, fits_driver
 from arrester.agents.failures.record_hash import RecordHash
-from arrester.agents.spark.column_names import quoted, with_columns_named
-from arrester.agents.spark.jvm.row_collector import RowCollector
-from arrester.agents.spark.jvm.row_counter import RowCounter
+from arrester.agents.spark.frames.column_names import quoted, with_columns_named
+from arrester.agents.spark.frames.local_checkpoint import ID
+from arrester.agents.spark.jvm.plans.row_collector import RowCollector
+from arrester.agents.spark.jvm.plans.row_counter import RowCounter
 from arrester.agents.spark.jvm.stored_rows import of_arrow_streams, partitions_of_input
-from arrester.agents.spark.local_checkpoint import ID
-from arrester.agents.spark.source_reads import SourceReads
+from arrester.agents.spark.sources.source_reads import SourceReads
 from arrester.agents.worker.columns import HELD, OUTCOME, PACKED, RETRIES, SOURCE
 from arrester.domain.error_policy.policy import Policy
 

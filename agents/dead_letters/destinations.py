@@ -21,10 +21,10 @@ from arrester.agents.dead_letters.read_back import (
 )
 from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.spark.errors import Problem
-from arrester.agents.spark.jvm.hadoop import why_not_writable
-from arrester.agents.spark.jvm.hadoop_storage import storage
+from arrester.agents.spark.frames.local_checkpoint import Checkpoints
 from arrester.agents.spark.jvm.session import has_data_source
-from arrester.agents.spark.local_checkpoint import Checkpoints
+from arrester.agents.spark.jvm.stores.hadoop import why_not_writable
+from arrester.agents.spark.jvm.stores.hadoop_storage import storage
 from arrester.domain.errors import ArresterError, InvalidValue
 
 #: Spark's default cuts times in JSON to milliseconds. The time of a dead letter is part of its
@@ -47,10 +47,10 @@ class RejectedDeadLetters:
     task: str | None
     #: Failed attempts.
     failures: int
-    #: The number of dead letters that are still pending.
-    pending: int
+    #: The number of dead letters that wait for a further attempt.
+    waiting: int
     problem: Problem
-    #: The IDs of the pending ones; None: all of the task's dead letters are pending.
+    #: The IDs of those that wait; None: all of the task's dead letters wait.
     ids: tuple[str, ...] | None = None
 
 
@@ -191,7 +191,7 @@ def all_rejected(rows: DataFrame, problem: Problem) -> list[RejectedDeadLetters]
         RejectedDeadLetters(
             task=row["task"],
             failures=row["count"] * problem.attempts,
-            pending=row["count"],
+            waiting=row["count"],
             problem=problem,
         )
         for row in rows.groupBy("task").count().collect()

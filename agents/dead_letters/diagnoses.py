@@ -13,7 +13,7 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.failure_set import is_in
 from arrester.agents.failures.fingerprints import failure_of
-from arrester.agents.spark.jvm.catalyst import constant
+from arrester.agents.spark.jvm.plans.catalyst import constant
 from arrester.agents.worker.columns import POSITION, SOURCE, TASK
 
 _FIELDS: Final = (

@@ -221,7 +221,7 @@ def rejected_events(
         DeadLettersFailed(
             task=each.task,
             failures=each.failures,
-            waiting=each.pending,
+            waiting=each.waiting,
             place=place,
             format=format,
             failure=failure_at(StageKind.PRODUCE, each.problem),

@@ -23,9 +23,9 @@ from arrester.agents.failure_log import log_failure
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.spark.errors import Problem
-from arrester.agents.spark.kafka_source import kafka_sources, servers_of
-from arrester.agents.spark.local_checkpoint import Checkpoints
+from arrester.agents.spark.frames.local_checkpoint import Checkpoints
 from arrester.agents.spark.ship_worker_code import shipped, shipped_rules
+from arrester.agents.spark.sources.kafka_source import kafka_sources, servers_of
 from arrester.domain.error_policy.exception_identity import Cause
 from arrester.domain.error_policy.log_levels import LogMessage
 from arrester.domain.error_policy.policy import Policy
@@ -114,7 +114,7 @@ class TopicDestination(Destination):
             RejectedDeadLetters(
                 task=row["task"],
                 failures=row["failures"],
-                pending=row["waiting"],
+                waiting=row["waiting"],
                 problem=Problem(
                     exception_class=row["exception_class"],
                     message=row["message"],

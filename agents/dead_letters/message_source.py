@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import types as T
 
 from arrester.agents.dead_letters.row_json import as_json
-from arrester.agents.spark.column_names import in_quotes, text_literal
+from arrester.agents.spark.frames.column_names import in_quotes, text_literal
 from arrester.agents.worker.columns import ROW
 
 HEADERS: Final = "array<struct<key:string,value:binary>>"

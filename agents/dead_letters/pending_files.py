@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.journal.storage import FileExists, Storage
-from arrester.agents.spark.local_frame import local_frame
+from arrester.agents.spark.frames.local_frame import local_frame
 from arrester.agents.spark.session_conf import exact_parquet
 
 _log = logging.getLogger("arrester.thread")
@@ -31,7 +31,7 @@ _IDS = T.StructType([T.StructField("id", T.StringType())])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingDeadLetters:
-    """Folders of pending dead letters of a checkpoint. The caller holds the run lock.
+    """Folders of pending dead letters of a checkpoint.
 
     A folder is written once, under a unique name. It is valid from the journal entry on that names
     it: an object store cannot rename a finished folder.

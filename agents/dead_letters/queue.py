@@ -30,7 +30,7 @@ from arrester.agents.journal.entries import DeadLetters, Entry, EntryKind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import Storage
 from arrester.agents.spark.errors import Problem
-from arrester.agents.spark.jvm.problems import problem_of
+from arrester.agents.spark.jvm.exceptions.problems import problem_of
 from arrester.agents.spark.jvm.stored_rows import to_driver
 from arrester.domain.error_policy import classify
 from arrester.domain.error_policy.log_levels import LogMessage
@@ -44,8 +44,8 @@ _RETRY_SECONDS, _RETRY_SECONDS_MAX = 60, 3_600
 
 
 @dataclass(slots=True)
-class _Pending:
-    """Pending dead letters of one entry."""
+class _Undelivered:
+    """Dead letters of one entry that wait for their destination."""
 
     dead_letters: DeadLetters
     #: Failed attempts of this run, and the earliest time of the next attempt.
@@ -67,7 +67,7 @@ class DeadLetterQueue:
     """The dead letters of one run.
 
     They are stored before the journal entry that names them, and written to the destination after
-    it. The caller holds the run lock. `wait` waits for milliseconds. It raises if the run is to
+    it. `wait` waits for milliseconds. It raises if the run is to
     end, and so does `check`. `cancelled_on_stop` wraps calls that a stop interrupts at once: a
     broker may take long to answer.
     """
@@ -104,7 +104,7 @@ class DeadLetterQueue:
         self._rules = replace(rules)
         self.apply_policies(rules.stages)
         #: Written in order; permanently rejected ones do not block those after them.
-        self._pending: list[_Pending] = []
+        self._undelivered: list[_Undelivered] = []
         #: The dead letters of the last call of `store` as stored, by name.
         self._stored: dict[str, DataFrame] = {}
         self._recover()
@@ -123,14 +123,14 @@ class DeadLetterQueue:
         names = self._files.names()
         # If no newer run exists at this point, none of its folders is in the list.
         self._journal.check_owned()
-        pending = self._journal.ledger.pending_dead_letters
-        for dead_letters in list(pending.values()):
+        named = self._journal.ledger.pending_dead_letters
+        for dead_letters in list(named.values()):
             recovered = self._files.recovered(dead_letters)
             if recovered is None:
-                del pending[dead_letters.name]
+                del named[dead_letters.name]
             else:
-                self._pending.append(_Pending(recovered))
-        self._files.delete_all_but([each.dead_letters for each in self._pending], names)
+                self._undelivered.append(_Undelivered(recovered))
+        self._files.delete_all_but([each.dead_letters for each in self._undelivered], names)
 
     def store(
         self,
@@ -163,55 +163,55 @@ class DeadLetterQueue:
         return dead_letters, stored_events(stored, place=place, format=format, few=few)
 
     def deliver(self, dead_letters: DeadLetters | None = None) -> None:
-        """Write `dead_letters` to the destination, after the pending ones.
+        """Write `dead_letters` to the destination, after those that wait.
 
         A failure is counted and reported, then the production handler is called. After CONTINUE the
-        dead letters stay pending; any other response raises DeadLettersNotWritten. About a
+        dead letters wait; any other response raises DeadLettersNotWritten. About a
         permanent rejection the handler is called once. Later attempts follow at intervals and at
         the next start.
         """
         if dead_letters is not None:
-            self._pending.append(_Pending(dead_letters))
-        for pending in list(self._pending):
-            if pending.not_before is not None and self._rules.clock() < pending.not_before:
+            self._undelivered.append(_Undelivered(dead_letters))
+        for each in list(self._undelivered):
+            if each.not_before is not None and self._rules.clock() < each.not_before:
                 continue
             self._check()
-            if not self._deliver(pending):
+            if not self._deliver(each):
                 return
 
-    def _deliver(self, pending: _Pending) -> bool:
+    def _deliver(self, undelivered: _Undelivered) -> bool:
         """Write the dead letters of one entry; return whether the next ones may be written."""
-        dead_letters = pending.dead_letters
+        dead_letters = undelivered.dead_letters
         rejected = self._write(dead_letters)
-        still_pending = [each for each in rejected if each.pending]
+        waiting = [each for each in rejected if each.waiting]
         # A failure that may be temporary is decided first.
-        decisive = min(still_pending, key=self._is_permanent, default=None)
+        decisive = min(waiting, key=self._is_permanent, default=None)
         if decisive is None:
             if rejected:
                 self._report(dead_letters, rejected)
-            self._pending.remove(pending)
+            self._undelivered.remove(undelivered)
             self._delete(dead_letters)
             return True
         permanent, was_decided = self._is_permanent(decisive), dead_letters.refused
-        pending.dead_letters = msgspec.structs.replace(
+        undelivered.dead_letters = msgspec.structs.replace(
             dead_letters, refused=was_decided or permanent
         )
-        pending.postpone(self._rules.clock())
-        ids_by_task = [each.ids for each in still_pending]
+        undelivered.postpone(self._rules.clock())
+        ids_by_task = [each.ids for each in waiting]
         if None not in ids_by_task:
             ids = [id for of_task in ids_by_task for id in of_task or ()]
-            pending.dead_letters = self._files.keep_only(pending.dead_letters, ids)
-        self._report(pending.dead_letters, rejected)
-        if pending.dead_letters.folder != dead_letters.folder:
+            undelivered.dead_letters = self._files.keep_only(undelivered.dead_letters, ids)
+        self._report(undelivered.dead_letters, rejected)
+        if undelivered.dead_letters.folder != dead_letters.folder:
             self._files.delete(dead_letters)
         if not (permanent and was_decided):
-            self._decide(pending.dead_letters, decisive)
+            self._decide(undelivered.dead_letters, decisive)
         return permanent
 
     def _write(self, dead_letters: DeadLetters) -> list[RejectedDeadLetters]:
         """Write dead letters, with the policy's retries; return the rejected ones.
 
-        Failed attempts before a successful one are returned too, with no pending dead letters.
+        Failed attempts before a successful one are returned too, of which no dead letters wait.
         """
         rows = self._stored.pop(dead_letters.name, None) or self._files.read(dead_letters)
         rows = rows.drop(*INDEX) if self._destination.raw else rows.select(*COLUMNS)
@@ -234,7 +234,7 @@ class DeadLetterQueue:
             location = self._destination.location(dead_letters)
             write = f"dead letters for {location}, attempt {attempt}"
             log_failure(LogMessage.SINK_RETRYING, f"{write} failed: {problem.line}")
-            rejected = [replace(each, pending=0) for each in rejected]
+            rejected = [replace(each, waiting=0) for each in rejected]
             self._wait(retry.wait_ms)
 
     def _kind(self, problem: Problem) -> classify.Kind:
@@ -252,10 +252,10 @@ class DeadLetterQueue:
         """Log the failed writes, and append an entry with their events."""
         at, location = self._rules.clock(), self._destination.location(dead_letters)
         failures = sum(each.failures for each in rejected)
-        pending, problem = sum(each.pending for each in rejected), rejected[0].problem
+        waiting, problem = sum(each.waiting for each in rejected), rejected[0].problem
         log_failure(
             LogMessage.DEAD_LETTER_FAILED,
-            f"{plural(failures, 'write')} of dead letters to {location} failed, {pending:,} wait: "
+            f"{plural(failures, 'write')} of dead letters to {location} failed, {waiting:,} wait: "
             f"{problem.exception_class}: {problem.message}",
         )
         events = rejected_events(rejected, place=location, format=self._destination.format)
@@ -265,7 +265,7 @@ class DeadLetterQueue:
                 at=at,
                 epoch=self._event_factory.run.epoch,
                 events=tuple(self._event_factory.event(each, at) for each in events),
-                dead_letters=dead_letters if pending else None,
+                dead_letters=dead_letters if waiting else None,
             )
         )
 

@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from arrester.agents.journal.storage import Storage
-from arrester.agents.spark.column_names import text_literal
-from arrester.agents.spark.jvm.hadoop_storage import storage
-from arrester.agents.spark.jvm.problems import problem_of_job
-from arrester.agents.spark.local_checkpoint import Checkpoints
+from arrester.agents.spark.frames.column_names import text_literal
+from arrester.agents.spark.frames.local_checkpoint import Checkpoints
+from arrester.agents.spark.jvm.exceptions.problems import problem_of_job
+from arrester.agents.spark.jvm.stores.hadoop_storage import storage
 from arrester.domain.errors import ArresterError
 from arrester.domain.python_versions import UTC
 

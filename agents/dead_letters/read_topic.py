@@ -15,7 +15,7 @@ from arrester.agents.dead_letters.read_back import (
     StoredDeadLetters,
     UnreadableFile,
 )
-from arrester.agents.spark.local_checkpoint import Checkpoints
+from arrester.agents.spark.frames.local_checkpoint import Checkpoints
 from arrester.agents.spark.ship_worker_code import ship, shipped
 from arrester.domain.errors import InvalidValue
 

@@ -16,7 +16,7 @@ from arrester.agents.spark.errors import Problem
 from arrester.domain.error_policy.log_levels import LogMessage
 from arrester.domain.error_policy.policy import StageKind
 from arrester.domain.errors import ArresterError
-from arrester.domain.events import Response
+from arrester.domain.events import FinalResponse
 
 
 class DeadLettersNotWritten(ArresterError):
@@ -48,10 +48,10 @@ def decide_rejection(
         outcome = rules.respond_to_record(record, now_ms=rules.now_ms())
     except SelfHealing as exc:
         raise DeadLettersNotWritten(location, problem) from exc
-    response = outcome.response if isinstance(outcome, Decided) else Response.FAIL
-    if response is Response.PAUSE:
+    response = outcome.response if isinstance(outcome, Decided) else FinalResponse.FAIL
+    if response is FinalResponse.PAUSE:
         log_failure(LogMessage.PAUSE_REFUSED, f"dead letters for {location}")
-    if response is not Response.CONTINUE:
+    if response is not FinalResponse.CONTINUE:
         raise DeadLettersNotWritten(location, problem)
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from arrester.agents.spark.column_names import in_quotes, text_literal
+from arrester.agents.spark.frames.column_names import in_quotes, text_literal
 
 #: Spark's default formats cut times to milliseconds.
 _TIME_FORMATS: Final = {

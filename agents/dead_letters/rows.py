@@ -23,8 +23,8 @@ from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.fingerprint_sql import fingerprint_sql
 from arrester.agents.failures.fingerprints import failure_of
 from arrester.agents.failures.payload import Redaction
-from arrester.agents.spark.column_names import in_quotes, text_literal
-from arrester.agents.spark.jvm.try_eval import VALUE, guarded
+from arrester.agents.spark.frames.column_names import in_quotes, text_literal
+from arrester.agents.spark.jvm.plans.try_eval import VALUE, guarded
 from arrester.agents.spark.ship_worker_code import shipped
 from arrester.agents.worker.columns import ERROR, OUTCOME, POSITION, PREFIX, ROW, SOURCE, TASK
 from arrester.domain.python_versions import UTC

@@ -18,7 +18,7 @@ from arrester.agents.failures.pause_offsets import cursor_column, place
 from arrester.agents.journal.entries import Cursor
 from arrester.agents.worker.columns import ERROR, OUTCOME, TASK
 from arrester.domain.error_policy.log_levels import LogMessage
-from arrester.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.policy import Response
 
 #: Before all positions: the place of a record without one.
 _FRONT = Cursor(entry=-1)
@@ -31,7 +31,7 @@ class _Group:
     failures: FailureSummary
     #: Whether they have one cause too, because the step answers by class.
     by_class: bool
-    answer: Answer
+    answer: Response
     #: The log lines for them if this answer applies.
     log_lines: Sequence[LogMessage]
 
@@ -68,8 +68,8 @@ class ConstantAnswers:
         dead: set[str] = set()
         now_ms = self.rules.now_ms()
         for task, groups in sorted(self._groups().items(), key=lambda each: _order(each[0])):
-            pause = _first(groups, Answer.PAUSE)
-            fail = _first(groups, Answer.FAIL)
+            pause = _first(groups, Response.PAUSE)
+            fail = _first(groups, Response.FAIL)
             stop = min((each for each in (pause, fail) if each is not None), default=None)
             fatal = self._over_limit(task, groups, stop, now_ms=now_ms)
             if fatal is None and fail is not None and fail == stop:
@@ -113,7 +113,7 @@ class ConstantAnswers:
         self, task: str | None, groups: Sequence[_Group], stop: Cursor | None, *, now_ms: int
     ) -> FailedRecord | None:
         """Count the records that a task skips, and return the first record over a limit."""
-        skipped = [each for each in groups if each.answer is Answer.CONTINUE]
+        skipped = [each for each in groups if each.answer is Response.CONTINUE]
         if not self.rules.limited or not skipped:
             return None
         number = sum(each.failures.records for each in skipped)
@@ -124,7 +124,7 @@ class ConstantAnswers:
 
     def _failed(self, task: str | None, groups: Sequence[_Group], fail: Cursor) -> FailedRecord:
         """Return and log the first record answered FAIL; later ones stay undecided."""
-        first = next(g for g in groups if g.answer is Answer.FAIL and g.first == fail)
+        first = next(g for g in groups if g.answer is Response.FAIL and g.first == fail)
         record = self._record(task, [first], 0)
         self.rules.log(first.log_lines, record)
         return record
@@ -139,7 +139,7 @@ class ConstantAnswers:
         return self.failures.records.where(F.col(TASK).eqNullSafe(F.lit(task)) & in_groups)
 
 
-def _first(groups: Sequence[_Group], answer: Answer) -> Cursor | None:
+def _first(groups: Sequence[_Group], answer: Response) -> Cursor | None:
     return min((each.first for each in groups if each.answer is answer), default=None)
 
 

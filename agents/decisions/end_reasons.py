@@ -8,7 +8,7 @@ from arrester.agents.decisions.judge import Decision
 from arrester.agents.decisions.outage import Outage
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction, location_of
-from arrester.agents.spark.jvm.problems import java_class_and_message
+from arrester.agents.spark.jvm.exceptions.problems import java_class_and_message
 from arrester.domain.errors import ArresterError
 from arrester.domain.plural import plural
 

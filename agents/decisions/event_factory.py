@@ -16,7 +16,7 @@ from arrester.agents.definition.stages import stages_of
 from arrester.agents.failure_log import log_failure
 from arrester.agents.failures.aggregate import FailureSummary
 from arrester.agents.failures.failed_record import FailedRecord
-from arrester.agents.failures.fingerprints import Causes, failure_of
+from arrester.agents.failures.fingerprints import CountedCauses, failure_of
 from arrester.agents.failures.payload import Redaction, is_of_kafka, location_of, with_first_lines
 from arrester.agents.journal.entries import StoppingRecord
 from arrester.domain.error_policy.log_levels import LogMessage
@@ -26,9 +26,9 @@ from arrester.domain.events import (
     EventData,
     Failure,
     FailuresCounted,
+    FinalResponse,
     OutageFound,
     RecordFailed,
-    Response,
     Run,
     TaskDied,
     TaskPaused,
@@ -78,8 +78,10 @@ class EventFactory:
         recurrences = _Recurrences(stopping_record)
         events = [] if decision.outage is None else [self.outage(decision.outage, at)]
         for each in decision.examples:
-            events.append(self.record_failed(each, Response.CONTINUE, at, recurrences.take(each)))
-        causes = Causes(self.pipeline, [*decision.examples, *decision.stopping])
+            events.append(
+                self.record_failed(each, FinalResponse.CONTINUE, at, recurrences.take(each))
+            )
+        causes = CountedCauses(self.pipeline, [*decision.examples, *decision.stopping])
         for counted in self._counted(decision.counted, causes):
             more = f"{counted.count} more up to position {counted.last_position}"
             self._log(counted, f"task {counted.task!r}, {more}")
@@ -110,7 +112,7 @@ class EventFactory:
         self,
         each: FailedRecord | FailureSummary,
         failure: Failure,
-        response: Response,
+        response: FinalResponse,
         at: datetime,
         stopped: set[str | None],
     ) -> list[Event]:
@@ -119,7 +121,7 @@ class EventFactory:
             return []
         stopped.add(each.task)
         data: EventData = TaskPaused(task=each.task, position=each.position, failure=failure)
-        if response is Response.FAIL:
+        if response is FinalResponse.FAIL:
             data = TaskDied(task=each.task, position=each.position, failure=failure, alone=True)
         return [self.event(data, at)]
 
@@ -137,7 +139,7 @@ class EventFactory:
     def record_failed(
         self,
         each: FailedRecord,
-        response: Response,
+        response: FinalResponse,
         at: datetime,
         stopped_by: StoppingRecord | None,
     ) -> Event:
@@ -190,7 +192,9 @@ class EventFactory:
             return None
         return bounded_key(each.key)
 
-    def _counted(self, counted: Sequence[FailureSummary], causes: Causes) -> list[FailuresCounted]:
+    def _counted(
+        self, counted: Sequence[FailureSummary], causes: CountedCauses
+    ) -> list[FailuresCounted]:
         """Return exact counts of the failures that are not reported in full.
 
         The class of a native failure is unknown until it is diagnosed. The other failures of a task
@@ -200,7 +204,7 @@ class EventFactory:
             FailuresCounted(
                 task=each.task,
                 failure=cause,
-                response=Response.CONTINUE,
+                response=FinalResponse.CONTINUE,
                 count=count,
                 first_position=each.first,
                 last_position=each.last,

@@ -19,7 +19,7 @@ from arrester.agents.worker.columns import ENTRY, ERROR, RETRIES, ROW, TASK
 from arrester.domain.error_policy.log_levels import LogMessage
 from arrester.domain.error_policy.policy import Policy
 from arrester.domain.error_policy.retry import Attempts
-from arrester.domain.events import Response, RetriesCounted
+from arrester.domain.events import FinalResponse, RetriesCounted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class HandlerRetries:
 
     def retry_until_decided(
         self, each: FailedRecord, failed: DataFrame, *, now_ms: int
-    ) -> Recovered | tuple[FailedRecord, Response]:
+    ) -> Recovered | tuple[FailedRecord, FinalResponse]:
         """Return the final result of the record; `failed` contains its row."""
         attempts = Attempts(made=each.problem.attempts, started_ms=now_ms, now_ms=now_ms)
         while True:

@@ -20,11 +20,11 @@ from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.failure_set import FailureSet
 from arrester.agents.failures.pause_offsets import pause_offset_of, place
 from arrester.agents.journal.entries import Cursor
-from arrester.agents.spark.local_checkpoint import releasing
+from arrester.agents.spark.frames.local_checkpoint import releasing
 from arrester.agents.stop_signal import StopRequested
 from arrester.domain.error_policy.log_levels import LogMessage
 from arrester.domain.error_policy.policy import OutagePolicy
-from arrester.domain.events import Response
+from arrester.domain.events import FinalResponse
 from arrester.domain.plural import plural
 
 #: Failed records that are loaded at a time when a handler must be called.
@@ -54,9 +54,9 @@ class Decision:
     #: Records that failed, were retried by their handler, and passed.
     recovered: Sequence[Recovered] = ()
 
-    def response_to(self, task: str | None) -> Response:
+    def response_to(self, task: str | None) -> FinalResponse:
         """Return whether a task that stops is PAUSED or dies."""
-        return Response.FAIL if task in self.dead else Response.PAUSE
+        return FinalResponse.FAIL if task in self.dead else FinalResponse.PAUSE
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class Judge:
         outage = detect_outage(failures, self.rules.pipeline, self.outage, self.sink_progress)
         before_outage = failures
         if outage is not None:
-            if outage.response is Response.FAIL:
+            if outage.response is FinalResponse.FAIL:
                 return self._redacted(Decision(fatal=outage.example, outage=outage))
             pause_offset = pause_offset_of(outage.pause_offsets)
             before_outage = failures.where(pause_offset.isNull() | (place() < pause_offset))
@@ -183,18 +183,18 @@ class Judge:
                 last, response = result
                 if last.problem.attempts != each.problem.attempts:
                     answers.attempts[each.task, each.position] = last.problem.attempts
-                if response is Response.FAIL and not self.rules.ends_only_its_task(each):
+                if response is FinalResponse.FAIL and not self.rules.ends_only_its_task(each):
                     answers.fatal = last
                     return answers
-                if response is not Response.CONTINUE and each.task is not None:
+                if response is not FinalResponse.CONTINUE and each.task is not None:
                     self._stop(answers, each, response)
         return answers
 
-    def _stop(self, answers: _Answers, each: FailedRecord, response: Response) -> None:
+    def _stop(self, answers: _Answers, each: FailedRecord, response: FinalResponse) -> None:
         """Stop a task at one of its records: it is PAUSED there, or DEAD."""
         assert each.task is not None
         answers.pause_offsets[each.task] = Cursor(entry=each.entry, position=each.position)
-        if response is Response.FAIL:
+        if response is FinalResponse.FAIL:
             answers.dead.add(each.task)
             self.rules.reset(each.task)
 
@@ -232,7 +232,7 @@ class Judge:
                 return Decision(fatal=fatal[0])
             # Only the first of each task: all later records are held.
             for each in reversed(fatal):
-                self._stop(answers, each, Response.FAIL)
+                self._stop(answers, each, FinalResponse.FAIL)
             return self._with_examples(failures, answers, reported)
         return Decision(
             pause_offsets=answers.pause_offsets,

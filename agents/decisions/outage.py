@@ -28,7 +28,7 @@ from arrester.agents.worker.columns import (
     TASK,
 )
 from arrester.domain.error_policy.policy import OutagePolicy
-from arrester.domain.events import Response
+from arrester.domain.events import FinalResponse
 
 #: Native failures that are diagnosed to estimate the share of one cause.
 _SAMPLE = 20
@@ -76,7 +76,7 @@ class Outage:
     failed: int
     #: All records of the micro-batch.
     records: int
-    response: Response
+    response: FinalResponse
     #: `failed` is an estimate from a sample: the step is native.
     estimated: bool
     #: The stop of each task: its first such record.
@@ -119,7 +119,7 @@ def detect_outage(
             if not policy.is_outage(failed, records):
                 continue
             pause_offsets: dict[str, Cursor] | None = None
-            if policy.response is Response.PAUSE:
+            if policy.response is FinalResponse.PAUSE:
                 pause_offsets = _first_records(failures.where(_is_of(cause)), progress)
             if pause_offsets == {}:
                 # Later records of its task were sent: the outage is over.
@@ -129,7 +129,7 @@ def detect_outage(
                 failed=failed,
                 records=records,
                 # Records without a task or position cannot be held.
-                response=Response.FAIL if pause_offsets is None else Response.PAUSE,
+                response=FinalResponse.FAIL if pause_offsets is None else FinalResponse.PAUSE,
                 estimated=is_sample,
                 pause_offsets=pause_offsets or {},
             )

@@ -16,7 +16,7 @@ from arrester.agents.failures.payload import Redaction, Reveal
 from arrester.agents.handlers import Always, Handler, constant_answer
 from arrester.agents.worker.columns import SOURCE
 from arrester.domain.error_policy.classify import Kind
-from arrester.domain.error_policy.policy import Answer, Policy, StageKind
+from arrester.domain.error_policy.policy import Policy, Response, StageKind
 from arrester.domain.error_policy.retry import RetryPolicy
 from arrester.domain.errors import InvalidConfiguration, InvalidValue
 from arrester.domain.events import StageCommanded
@@ -35,11 +35,11 @@ class StagePolicy:
     retried_on_driver: bool = False
 
     @property
-    def answer(self) -> Answer | None:
+    def answer(self) -> Response | None:
         """The handler's constant answer; None if it must be called."""
         return constant_answer(self.handler)
 
-    def always(self, answer: Answer) -> StagePolicy:
+    def always(self, answer: Response) -> StagePolicy:
         """Return the policy with one answer for every failure."""
         policy = replace(self.policy, handled=True, by_class={})
         return evolved(self, policy=policy, handler=Always(answer))
@@ -125,14 +125,14 @@ def with_overrides(
     for number, stage in stages.items():
         override = overrides.get(pipeline.stages[number])
         if override is not None:
-            policies[number] = stage.always(Answer(override.answer))
+            policies[number] = stage.always(Response(override.answer))
     return policies
 
 
 def _stage_policy(
     stage: StageKind,
     on_error: Handler | None,
-    on: Mapping[str, Answer],
+    on: Mapping[str, Response],
     config: AgentConfig,
     *,
     native: bool = False,
@@ -144,7 +144,7 @@ def _stage_policy(
         handled=handler is not None,
         table=settings.table.extended(Kind.RETRIABLE, _retried_classes(on)),
         # After its retry budget is used, a retried class is handled like any other.
-        by_class={name: answer for name, answer in on.items() if answer is not Answer.RETRY},
+        by_class={name: answer for name, answer in on.items() if answer is not Response.RETRY},
     )
     stage_policy = StagePolicy(stage=stage, policy=policy, handler=handler, native=native)
     # For process steps, the executors use the budget before they report a failure.
@@ -163,5 +163,5 @@ def _check_budgets(pipeline: Pipeline, config: AgentConfig) -> None:
         )
 
 
-def _retried_classes(on: Mapping[str, Answer]) -> tuple[str, ...]:
-    return tuple(name for name, answer in on.items() if answer is Answer.RETRY)
+def _retried_classes(on: Mapping[str, Response]) -> tuple[str, ...]:
+    return tuple(name for name, answer in on.items() if answer is Response.RETRY)

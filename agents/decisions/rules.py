@@ -31,12 +31,12 @@ from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction, UnmatchedRules, location_of
 from arrester.agents.handlers import ErrorContext, Record, RecordError, Stage
 from arrester.agents.spark.errors import Problem
-from arrester.agents.spark.kafka_source import COORDINATES
+from arrester.agents.spark.sources.kafka_source import COORDINATES
 from arrester.agents.worker.columns import SOURCE
 from arrester.domain.error_policy.classify import Kind
 from arrester.domain.error_policy.exception_identity import Cause
 from arrester.domain.error_policy.log_levels import LogMessage
-from arrester.domain.error_policy.policy import Answer, Scope
+from arrester.domain.error_policy.policy import Response, Scope
 from arrester.domain.error_policy.retry import Attempts, RetryAfter
 from arrester.domain.error_policy.tolerance import Counted, count
 from arrester.domain.errors import ArresterError
@@ -149,7 +149,7 @@ class FailureRules:
 
     def respond_to_group(
         self, number: int, cause: Cause, *, task: str | None, position: int | None
-    ) -> tuple[Answer, Sequence[LogMessage]]:
+    ) -> tuple[Response, Sequence[LogMessage]]:
         """Return the constant answer to equal failures, not counted yet, and its log lines."""
         stage = self.stages[number].stage
         failure = FailedAttempt(stage=stage, cause=cause, task=task, position=position)
@@ -157,8 +157,8 @@ class FailureRules:
         outcome = self.decide(number, failure, Problem(exception_class=name, message=""))
         assert isinstance(outcome, Decided)
         if outcome.reason in _TOLERANCE:
-            return Answer.CONTINUE, ()
-        return Answer(outcome.response.value), outcome.messages
+            return Response.CONTINUE, ()
+        return Response(outcome.response.value), outcome.messages
 
     def decide(
         self,

@@ -25,7 +25,6 @@ from arrester.agents.definition.checks import (
     require_shippable,
 )
 from arrester.agents.definition.coordinates import SourceCoordinates, column_name
-from arrester.agents.definition.delta_table import checked_delta_table
 from arrester.agents.definition.dry_run import (
     dry_run_column,
     dry_run_native,
@@ -33,10 +32,6 @@ from arrester.agents.definition.dry_run import (
     framed_expression,
     strict_column,
 )
-from arrester.agents.definition.files import checked_files
-from arrester.agents.definition.iceberg_table import checked_iceberg_table
-from arrester.agents.definition.jdbc_store import checked_jdbc_table
-from arrester.agents.definition.kafka_topic import checked_topic
 from arrester.agents.definition.pipeline import (
     SINKS,
     Definition,
@@ -44,7 +39,6 @@ from arrester.agents.definition.pipeline import (
     PipelineInvalid,
     Runner,
 )
-from arrester.agents.definition.sink_store import ProbeFunction
 from arrester.agents.definition.sinks import (
     Connect,
     Producer,
@@ -61,14 +55,20 @@ from arrester.agents.definition.steps import (
     Transform,
     UserFunction,
 )
+from arrester.agents.definition.stores.delta_table import checked_delta_table
+from arrester.agents.definition.stores.files import checked_files
+from arrester.agents.definition.stores.iceberg_table import checked_iceberg_table
+from arrester.agents.definition.stores.jdbc_store import checked_jdbc_table
+from arrester.agents.definition.stores.kafka_topic import checked_topic
+from arrester.agents.definition.stores.sink_store import ProbeFunction
 from arrester.agents.handlers import Handler, OnClass, check_handler, checked_answers
 from arrester.agents.schema_registry.framed_values import FramedValues
-from arrester.agents.spark.jvm.failfast import names_in
-from arrester.agents.spark.jvm.prepared_expressions import PreparedExpressions
+from arrester.agents.spark.jvm.plans.failfast import names_in
+from arrester.agents.spark.jvm.plans.prepared_expressions import PreparedExpressions
 from arrester.agents.spark.jvm.versions import require_supported
-from arrester.agents.spark.kafka_source import COORDINATES, default_task
+from arrester.agents.spark.sources.kafka_source import COORDINATES, default_task
 from arrester.agents.worker.columns import PREFIX
-from arrester.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.policy import Response
 from arrester.domain.errors import InvalidValue
 from arrester.domain.identity.names import check_name
 
@@ -430,7 +430,7 @@ class PipelineBuilder(Definition):
 
     def _checked_answers(
         self, name: Any, on_error: Handler | None, on: OnClass | None, *, native: bool = False
-    ) -> Mapping[str, Answer]:
+    ) -> Mapping[str, Response]:
         """Return `on` by full names; raise if no step of this name can follow."""
         if not isinstance(name, str) or not name or name.startswith(PREFIX):
             raise InvalidValue("step", name, f"a text that does not begin with {PREFIX}")
@@ -444,7 +444,7 @@ class PipelineBuilder(Definition):
                 "put it before that one, or into its function"
             )
         answers = checked_answers(f"step {name!r}", on_error, on)
-        if native and Answer.RETRY in answers.values():
+        if native and Response.RETRY in answers.values():
             raise InvalidValue(f"step {name!r}: on", "RETRY", "CONTINUE, PAUSE or FAIL")
         return answers
 

@@ -14,9 +14,9 @@ from pyspark.sql import types as T
 
 from arrester.agents.arguments import check_function, first_line, wrong_type
 from arrester.agents.definition.pipeline import PipelineInvalid
-from arrester.agents.spark.arrow_support import can_carry, require_packages
-from arrester.agents.spark.ddl import parse_ddl
-from arrester.agents.spark.jvm.determinism import non_deterministic_part
+from arrester.agents.spark.frames.arrow_support import can_carry, require_packages
+from arrester.agents.spark.frames.ddl import parse_ddl
+from arrester.agents.spark.jvm.plans.determinism import non_deterministic_part
 from arrester.agents.spark.jvm.session_zone import python_zone
 from arrester.agents.spark.ship_worker_code import pickle_error
 from arrester.agents.worker.columns import PREFIX

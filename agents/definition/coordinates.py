@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from arrester.agents.spark.jvm.failfast import failfast
-from arrester.agents.spark.kafka_source import COORDINATES, DASH, topic_partition
+from arrester.agents.spark.jvm.plans.failfast import failfast
+from arrester.agents.spark.sources.kafka_source import COORDINATES, DASH, topic_partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

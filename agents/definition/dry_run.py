@@ -15,11 +15,11 @@ from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.schema_registry.errors import SchemaRegistryUnavailable
 from arrester.agents.schema_registry.framed_expression import FramedExpression
 from arrester.agents.schema_registry.framed_values import FramedValues
-from arrester.agents.spark.column_names import column_of_text
-from arrester.agents.spark.jvm.failfast import failfast
-from arrester.agents.spark.jvm.problems import SPARK_EXCEPTIONS, java_class_and_message
-from arrester.agents.spark.jvm.strict_json import strict_json
-from arrester.agents.spark.jvm.transform_analysis import passes_column, why_not_row_by_row
+from arrester.agents.spark.frames.column_names import column_of_text
+from arrester.agents.spark.jvm.exceptions.problems import SPARK_EXCEPTIONS, java_class_and_message
+from arrester.agents.spark.jvm.plans.failfast import failfast
+from arrester.agents.spark.jvm.plans.strict_json import strict_json
+from arrester.agents.spark.jvm.plans.transform_analysis import passes_column, why_not_row_by_row
 from arrester.agents.worker.columns import LINK
 from arrester.domain.errors import InvalidValue
 

@@ -10,15 +10,15 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from arrester.agents.config import dotted_path
-from arrester.agents.definition.sink_store import (
+from arrester.agents.definition.stores.sink_store import (
     BatchStore,
     ProbeFunction,
     ScratchFolder,
     SinkStore,
 )
 from arrester.agents.handlers import Handler
-from arrester.agents.spark.rows_read import call_with_all_rows
-from arrester.domain.error_policy.policy import Answer
+from arrester.agents.spark.sources.rows_read import call_with_all_rows
+from arrester.domain.error_policy.policy import Response
 from arrester.domain.errors import InvalidValue
 
 SinkFunction = Callable[[DataFrame, int], object]
@@ -42,7 +42,7 @@ class Sink:
     #: The production handler of the sink; None: the one of the configuration.
     on_error: Handler | None = None
     #: Responses by class or condition, before `on_error`.
-    on: Mapping[str, Answer] = field(default_factory=dict)
+    on: Mapping[str, Response] = field(default_factory=dict)
 
     @property
     def store(self) -> BatchStore:
@@ -97,7 +97,7 @@ class Producer(SinkStore):
     #: The production handler; None: the one of the configuration.
     on_error: Handler | None = None
     #: Responses by class or condition, before `on_error`.
-    on: Mapping[str, Answer] = field(default_factory=dict)
+    on: Mapping[str, Response] = field(default_factory=dict)
 
     @property
     def store(self) -> SinkStore:

@@ -11,8 +11,8 @@ from pyspark.sql import types as T
 
 from arrester.agents.handlers import Handler
 from arrester.agents.schema_registry.framed_expression import FramedExpression
-from arrester.agents.spark.jvm.prepared_expressions import PreparedExpressions
-from arrester.domain.error_policy.policy import Answer
+from arrester.agents.spark.jvm.plans.prepared_expressions import PreparedExpressions
+from arrester.domain.error_policy.policy import Response
 
 Row = dict[str, Any]
 UserFunction = Callable[[Row], Row | Iterable[Row] | None]
@@ -24,7 +24,7 @@ class _Step:
     #: The author's handler; None: the one of the configuration, else FAIL.
     on_error: Handler | None
     #: Responses by class or condition, before `on_error`.
-    on: Mapping[str, Answer] = field(default_factory=dict)
+    on: Mapping[str, Response] = field(default_factory=dict)
 
     @property
     def stage(self) -> str:
@@ -96,7 +96,7 @@ class Process(_Step):
     @property
     def retriable(self) -> tuple[str, ...]:
         """The names of classes that `on` makes retriable at this step."""
-        return tuple(name for name, answer in self.on.items() if answer is Answer.RETRY)
+        return tuple(name for name, answer in self.on.items() if answer is Response.RETRY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

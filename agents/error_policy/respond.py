@@ -16,7 +16,7 @@ from arrester.domain.error_policy import tolerance as tolerances
 from arrester.domain.error_policy.classify import Classification, Kind
 from arrester.domain.error_policy.exception_identity import Cause
 from arrester.domain.error_policy.log_levels import LogMessage
-from arrester.domain.error_policy.policy import Answer, Policy, StageKind
+from arrester.domain.error_policy.policy import Policy, Response, StageKind
 from arrester.domain.error_policy.retry import (
     Attempts,
     Chance,
@@ -24,7 +24,7 @@ from arrester.domain.error_policy.retry import (
     next_attempt,
 )
 from arrester.domain.error_policy.tolerance import Tally
-from arrester.domain.events import Response
+from arrester.domain.events import FinalResponse
 from arrester.domain.python_versions import StrEnum
 
 #: Stages whose operations are retried without a handler; a native expression always has the same
@@ -98,7 +98,7 @@ class CallHandler(msgspec.Struct, frozen=True, tag=True):
 class Decided(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The decision about the failed record. CONTINUE leaves it out: it becomes a dead letter."""
 
-    response: Response
+    response: FinalResponse
     reason: DecisionReason
     #: The new state of the task.
     run: TaskRun
@@ -134,9 +134,9 @@ def respond(
     return case.apply_answer(as_answer(answer))
 
 
-def as_answer(answer: object) -> Answer | None:
+def as_answer(answer: object) -> Response | None:
     """Return a handler's answer; None if it is not valid."""
-    return Answer(answer.value) if isinstance(answer, Answer | Response) else None
+    return Response(answer.value) if isinstance(answer, Response | FinalResponse) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,16 +183,16 @@ class _Case:
             return self.fail(DecisionReason.NOT_TOLERABLE)
         return self.tolerate(DecisionReason.LIMIT_ALONE)
 
-    def apply_answer(self, answer: Answer | None) -> Outcome:
+    def apply_answer(self, answer: Response | None) -> Outcome:
         """Return the outcome of the answer."""
         match answer:
-            case Answer.CONTINUE:
+            case Response.CONTINUE:
                 return self.tolerate(DecisionReason.HANDLER)
-            case Answer.RETRY:
+            case Response.RETRY:
                 return self.retry()
-            case Answer.PAUSE:
+            case Response.PAUSE:
                 return self.pause()
-            case Answer.FAIL:
+            case Response.FAIL:
                 return self.fail(DecisionReason.HANDLER)
             case _:
                 return self.fail(DecisionReason.HANDLER_BROKEN, LogMessage.HANDLER_BROKEN)
@@ -212,7 +212,7 @@ class _Case:
         if self.failure.position is None:
             return self.fail(DecisionReason.NO_POSITION, LogMessage.PAUSE_REFUSED)
         return Decided(
-            response=Response.PAUSE,
+            response=FinalResponse.PAUSE,
             reason=DecisionReason.HANDLER,
             run=self.run,
             messages=(LogMessage.TASK_PAUSED,),
@@ -227,7 +227,9 @@ class _Case:
         if counted.exceeded is None:
             is_output = self.failure.stage is StageKind.PRODUCE
             skipped = LogMessage.OUTPUT_SKIPPED if is_output else LogMessage.RECORD_SKIPPED
-            return Decided(response=Response.CONTINUE, reason=reason, run=run, messages=(skipped,))
+            return Decided(
+                response=FinalResponse.CONTINUE, reason=reason, run=run, messages=(skipped,)
+            )
         limit_exceeded = {
             tolerances.Exceeded.TOTAL: DecisionReason.TOLERANCE_EXCEEDED,
             tolerances.Exceeded.RATE: DecisionReason.RATE_EXCEEDED,
@@ -237,7 +239,7 @@ class _Case:
     def fail(self, reason: DecisionReason, *messages: LogMessage) -> Decided:
         """Decide FAIL."""
         return Decided(
-            response=Response.FAIL,
+            response=FinalResponse.FAIL,
             reason=reason,
             run=replace(self.run, failed=True),
             messages=()

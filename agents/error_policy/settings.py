@@ -20,7 +20,7 @@ from arrester.domain.error_policy.policy import OutagePolicy, Policy, Scope, Sta
 from arrester.domain.error_policy.retry import UNLIMITED, RetryPolicy
 from arrester.domain.error_policy.tolerance import Tolerance, Window
 from arrester.domain.errors import InvalidConfiguration, InvalidValue
-from arrester.domain.events import Response
+from arrester.domain.events import FinalResponse
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,7 +176,7 @@ def _outage(reader: SettingReader) -> OutagePolicy:
     return OutagePolicy(
         share=reader.key(keys.OUTAGE_SHARE),
         minimum=reader.key(keys.OUTAGE_MINIMUM),
-        response=Response(reader.key(keys.OUTAGE_RESPONSE).upper()),
+        response=FinalResponse(reader.key(keys.OUTAGE_RESPONSE).upper()),
     )
 
 

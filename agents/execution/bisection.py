@@ -16,6 +16,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from arrester.agents.spark.frames.local_checkpoint import ID, Checkpoints, release
 from arrester.agents.spark.job_attempts import (
     Action,
     AttemptFailed,
@@ -25,7 +26,6 @@ from arrester.agents.spark.job_attempts import (
 )
 from arrester.agents.spark.jvm.job_status import FailedJob
 from arrester.agents.spark.jvm.stored_rows import to_driver
-from arrester.agents.spark.local_checkpoint import ID, Checkpoints, release
 from arrester.agents.spark.session_conf import SMALL, batch_rows, conf, small_batches
 from arrester.agents.spark.worker_tracebacks import failed_in_python
 from arrester.domain.errors import ArresterError

@@ -16,30 +16,30 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.execution.bisection import Bisection, NoSingleRecord, evaluating
-from arrester.agents.spark.column_names import with_columns_named
 from arrester.agents.spark.errors import (
     Problem,
     StepFailed,
     error_column,
     error_row,
 )
-from arrester.agents.spark.job_attempts import (
-    AttemptFailed,
-    Operation,
-    run_job,
-    with_row_counter,
-)
-from arrester.agents.spark.jvm.catalyst import partition_count
-from arrester.agents.spark.jvm.job_status import FailedJob
-from arrester.agents.spark.jvm.problems import problem_of_job
-from arrester.agents.spark.local_checkpoint import (
+from arrester.agents.spark.frames.column_names import with_columns_named
+from arrester.agents.spark.frames.local_checkpoint import (
     AS_BYTES,
     ID,
     Checkpoints,
     numbered,
     releasing,
 )
-from arrester.agents.spark.local_frame import local_frame
+from arrester.agents.spark.frames.local_frame import local_frame
+from arrester.agents.spark.job_attempts import (
+    AttemptFailed,
+    Operation,
+    run_job,
+    with_row_counter,
+)
+from arrester.agents.spark.jvm.exceptions.problems import problem_of_job
+from arrester.agents.spark.jvm.job_status import FailedJob
+from arrester.agents.spark.jvm.plans.catalyst import partition_count
 from arrester.agents.spark.session_conf import FAULT_HANDLER, conf
 from arrester.agents.worker.columns import ERROR, ERROR_TYPE, OUTCOME
 from arrester.domain.error_policy.classify import Kind

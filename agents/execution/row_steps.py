@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.definition.steps import Native, Process, Step
-from arrester.agents.spark.column_names import map_in_arrow, quoted
-from arrester.agents.spark.jvm.prepared_expressions import SHARED, PreparedExpressions
+from arrester.agents.spark.frames.column_names import map_in_arrow, quoted
+from arrester.agents.spark.jvm.plans.prepared_expressions import SHARED, PreparedExpressions
+from arrester.agents.spark.jvm.plans.try_eval import guarded_struct
 from arrester.agents.spark.jvm.session_zone import python_zone
-from arrester.agents.spark.jvm.try_eval import guarded_struct
 from arrester.agents.spark.ship_worker_code import shipped, shipped_rules
 from arrester.agents.worker.columns import (
     ERROR,

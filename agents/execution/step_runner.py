@@ -23,8 +23,8 @@ from arrester.agents.execution.isolation import Isolation, IsolationResult, Segm
 from arrester.agents.execution.row_steps import after_steps
 from arrester.agents.execution.transforms import after_transform, transformed
 from arrester.agents.spark.errors import StepFailed
+from arrester.agents.spark.frames.local_checkpoint import Checkpoints
 from arrester.agents.spark.job_attempts import is_cancelled
-from arrester.agents.spark.local_checkpoint import Checkpoints
 from arrester.agents.worker.columns import OUTCOME, SOURCE
 from arrester.domain.error_policy.policy import Policy
 

@@ -8,10 +8,10 @@ from pyspark.sql import functions as F
 from arrester.agents.definition.checks import schema_difference
 from arrester.agents.definition.steps import Transform
 from arrester.agents.execution.row_steps import is_internal
-from arrester.agents.spark.column_names import quoted, with_columns_named
 from arrester.agents.spark.errors import StepFailed
-from arrester.agents.spark.jvm.problems import problem_of_job
-from arrester.agents.spark.jvm.transform_analysis import with_column_of
+from arrester.agents.spark.frames.column_names import quoted, with_columns_named
+from arrester.agents.spark.jvm.exceptions.problems import problem_of_job
+from arrester.agents.spark.jvm.plans.transform_analysis import with_column_of
 from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,

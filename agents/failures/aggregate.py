@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from arrester.agents.failures.pause_offsets import pause_offset_of, place, value_of_task
 from arrester.agents.journal.entries import Cursor, SkippedRecords
-from arrester.agents.spark.local_checkpoint import ID
+from arrester.agents.spark.frames.local_checkpoint import ID
 from arrester.agents.worker.columns import ENTRY, ERROR, OUTCOME, POSITION, TASK
 from arrester.domain.error_policy.exception_identity import Cause
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from arrester.agents.failures.fingerprints import failure_at
-from arrester.agents.spark.jvm.problems import problem_of_end
+from arrester.agents.spark.jvm.exceptions.problems import problem_of_end
 from arrester.domain.events import DRIVER, Body, Failure
 
 

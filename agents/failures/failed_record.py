@@ -12,9 +12,9 @@ from pyspark.sql import types as T
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures.native_diagnosis import diagnose, diagnose_coordinates
 from arrester.agents.spark.errors import Problem
+from arrester.agents.spark.frames.local_checkpoint import limit_per_partition
+from arrester.agents.spark.jvm.plans.try_eval import VALUE, guarded
 from arrester.agents.spark.jvm.stored_rows import to_driver
-from arrester.agents.spark.jvm.try_eval import VALUE, guarded
-from arrester.agents.spark.local_checkpoint import limit_per_partition
 from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,

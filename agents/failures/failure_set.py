@@ -28,12 +28,12 @@ from arrester.agents.failures.failed_record import FailedRecord, diagnosed, fetc
 from arrester.agents.failures.pause_offsets import place
 from arrester.agents.failures.record_hash import RecordHash
 from arrester.agents.journal.entries import Cursor
-from arrester.agents.spark.jvm.stored_rows import ROW_INDEX_BITS, local_row_count, to_driver
-from arrester.agents.spark.local_checkpoint import (
+from arrester.agents.spark.frames.local_checkpoint import (
     ID,
     limit_per_partition,
     numbered,
 )
+from arrester.agents.spark.jvm.stored_rows import ROW_INDEX_BITS, local_row_count, to_driver
 from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,

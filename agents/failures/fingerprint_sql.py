@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from arrester.agents.spark.column_names import text_literal
+from arrester.agents.spark.frames.column_names import text_literal
 from arrester.agents.spark.worker_tracebacks import MESSAGE_CHARACTERS
 from arrester.domain.identity.fingerprint import (
     MESSAGE_LIMIT,

@@ -16,7 +16,7 @@ from arrester.domain.events import Failure
 from arrester.domain.identity.fingerprint import fingerprint
 
 
-class Causes:
+class CountedCauses:
     """The causes in the examples, for failures that are counted only."""
 
     def __init__(self, pipeline: Pipeline, examples: Sequence[FailedRecord]) -> None:

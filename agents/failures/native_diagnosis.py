@@ -19,10 +19,10 @@ from arrester.agents.definition.steps import Native, Process, Step, Transform
 from arrester.agents.execution.step_runner import StepRunner
 from arrester.agents.schema_registry.errors import named
 from arrester.agents.spark.errors import Problem
-from arrester.agents.spark.jvm.catalyst import collected
-from arrester.agents.spark.jvm.native_evaluator import NativeEvaluator
-from arrester.agents.spark.jvm.prepared_expressions import PreparedExpressions
-from arrester.agents.spark.local_checkpoint import releasing
+from arrester.agents.spark.frames.local_checkpoint import releasing
+from arrester.agents.spark.jvm.plans.catalyst import collected
+from arrester.agents.spark.jvm.plans.native_evaluator import NativeEvaluator
+from arrester.agents.spark.jvm.plans.prepared_expressions import PreparedExpressions
 from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,

@@ -20,7 +20,7 @@ from pyspark.sql import Row
 from pyspark.sql import types as T
 
 from arrester.agents.failures.failed_record import FailedRecord
-from arrester.agents.spark.kafka_source import COORDINATES
+from arrester.agents.spark.sources.kafka_source import COORDINATES
 from arrester.agents.worker.redactor import Redactor
 from arrester.domain.events import Body
 from arrester.domain.wire.sealed_fields import MaskedField, MaskedFields, seal

@@ -8,8 +8,8 @@ from functools import cached_property
 
 from pyspark.sql import DataFrame
 
-from arrester.agents.spark.column_names import in_quotes
-from arrester.agents.spark.jvm.determinism import repeatable_columns
+from arrester.agents.spark.frames.column_names import in_quotes
+from arrester.agents.spark.jvm.plans.determinism import repeatable_columns
 from arrester.agents.worker.columns import POSITION, ROW, TASK
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.journal.entries import Chunk, Cursor
-from arrester.agents.spark.local_frame import local_frame
+from arrester.agents.spark.frames.local_frame import local_frame
 from arrester.agents.worker.columns import ENTRY, MENDED_BY, POSITION, TASK
 
 #: The index of a row's chunk.

@@ -12,7 +12,7 @@ from arrester.agents.held.journal_counts import first_entries
 from arrester.agents.journal.entries import HeldCount
 from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.agents.journal.ledger import Ledger
-from arrester.agents.spark.jvm.hadoop import folder_bytes
+from arrester.agents.spark.jvm.stores.hadoop import folder_bytes
 from arrester.domain.errors import ArresterError
 from arrester.domain.plural import plural
 

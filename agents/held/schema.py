@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.journal.storage import FileExists, Storage
-from arrester.agents.spark.jvm.catalyst import can_upcast
+from arrester.agents.spark.jvm.plans.catalyst import can_upcast
 from arrester.agents.worker.columns import ROW
 from arrester.domain.errors import ArresterError
 

@@ -37,7 +37,7 @@ from arrester.agents.held.schema import (
 from arrester.agents.journal.entries import Chunk, Cursor, HeldCount
 from arrester.agents.journal.journal import ROWS_FOLDER
 from arrester.agents.journal.ledger import Ledger, SavedRows
-from arrester.agents.spark.local_frame import local_frame
+from arrester.agents.spark.frames.local_frame import local_frame
 from arrester.agents.spark.session_conf import conf, exact_parquet
 from arrester.agents.worker.columns import (
     DECIDED,

@@ -20,8 +20,8 @@ from arrester.agents.journal.entries import (
 from arrester.domain.events import (
     Body,
     Event,
+    FinalResponse,
     RecordFailed,
-    Response,
     TaskDied,
     TaskEvent,
     TaskPaused,
@@ -129,7 +129,7 @@ def _stopping_record(
 
     Without a position the record is indistinguishable from others, so no later one is the same.
     """
-    if data.response is Response.CONTINUE:
+    if data.response is FinalResponse.CONTINUE:
         return None if data.recurrence else before
     return StoppingRecord(position=data.position, failure=data.failure, body=body, key=data.key)
 

@@ -11,7 +11,7 @@ from arrester.agents.dead_letters.destinations import (
 )
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.journal.storage import CheckpointUnusable
-from arrester.agents.spark.folders import folder_read_at, is_inside
+from arrester.agents.spark.sources.folders import folder_read_at, is_inside
 from arrester.domain.errors import InvalidValue
 
 

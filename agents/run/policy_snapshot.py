@@ -14,7 +14,7 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.error_policy.settings import DeadLetterSettings
 from arrester.agents.handlers import Handler
 from arrester.agents.worker.columns import SOURCE
-from arrester.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.policy import Response
 from arrester.domain.events import PipelineDescribed, StageDescribed
 
 #: Longer texts are shortened.
@@ -23,7 +23,7 @@ _CHARACTERS = 500
 _MAX_INTEGER = 2**63 - 1
 #: Shown in addition to class names.
 _RETRIABLE = "retriable failures"
-_NOTHING: Mapping[str, Answer] = MappingProxyType({})
+_NOTHING: Mapping[str, Response] = MappingProxyType({})
 
 Origin = Literal["on_error", "configuration", "limit", "default"]
 
@@ -72,7 +72,7 @@ def _stage(
         # A fatal failure is always answered FAIL unless a handler decides (KIP-210): a limit alone
         # tolerates only the others.
         limited = limited and policy.handler is None
-        on = {**sink.on, **({_RETRIABLE: Answer.CONTINUE} if limited else {})}
+        on = {**sink.on, **({_RETRIABLE: Response.CONTINUE} if limited else {})}
         kind = type(sink).__name__
         return _describe_stage(name, policy, sink.on_error, limited=False, kind=kind, on=on)
     step = pipeline.steps[number - 1]
@@ -88,12 +88,12 @@ def _describe_stage(
     *,
     limited: bool,
     kind: str,
-    on: Mapping[str, Answer] = _NOTHING,
+    on: Mapping[str, Response] = _NOTHING,
 ) -> StageDescribed:
     """Return the policy of a stage; `limited`: a tolerance limit alone lets failures pass."""
     answer, handler = policy.answer, policy.handler
     if handler is None:
-        answer = Answer.CONTINUE if limited else Answer.FAIL
+        answer = Response.CONTINUE if limited else Response.FAIL
     origin: Origin = "limit" if limited else "default"
     if on_error is not None:
         origin = "on_error"

@@ -28,7 +28,7 @@ _OF_RUNS = (EntryKind.RUN, EntryKind.STOPPED, EntryKind.DIED)
 
 
 class Publisher:
-    """Put the entries of a journal into the outbox; the caller holds the run lock.
+    """Put the entries of a journal into the outbox.
 
     The events of a `batch` entry wait for Spark's commit of that micro-batch: until then it may be
     replayed, and further decisions may follow. With `alone`, no server confirms: an entry counts as

@@ -19,9 +19,9 @@ from arrester.agents.journal.storage import (
 from arrester.agents.spark.foreach_batch import ForeachBatchQuery, OnBatch
 from arrester.agents.spark.job_attempts import JobTag
 from arrester.agents.spark.jvm.active_session import activate
-from arrester.agents.spark.jvm.hadoop_storage import storage
+from arrester.agents.spark.jvm.stores.hadoop_storage import storage
 from arrester.agents.spark.query_progress import Progress
-from arrester.agents.spark.source_identity import SourceIdentity, identity_of
+from arrester.agents.spark.sources.source_identity import SourceIdentity, identity_of
 
 #: In the checkpoint of a static source: the progress that Spark stores for a streaming one.
 BATCH_FOLDER = "arrester/batch"

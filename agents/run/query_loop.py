@@ -11,12 +11,12 @@ from datetime import datetime
 from pyspark.sql import DataFrame
 
 from arrester.agents.definition.pipeline import Trigger
-from arrester.agents.run.engine import Engine
+from arrester.agents.run.open_run import OpenRun
 from arrester.agents.run.query import start_query
 from arrester.agents.run.query_reports import QueryReports
-from arrester.agents.run.run_lock import RunLock
+from arrester.agents.run.run_lock import HeldLock, RunLock
 from arrester.agents.run.source_retries import SourceRetries
-from arrester.agents.run.termination import death_of
+from arrester.agents.run.termination import end_of
 from arrester.agents.spark.jvm.active_session import activate
 from arrester.agents.stop_signal import BatchEnded, BatchStopped, StopSignal
 from arrester.domain.python_versions import UTC
@@ -43,15 +43,16 @@ class QueryLoop:
 
     def __init__(
         self,
-        engine: Engine,
+        opened: OpenRun,
         *,
         lock: RunLock,
         stop_signal: StopSignal,
         retries: SourceRetries,
         trigger: Trigger | None,
     ) -> None:
-        self._engine = engine
-        self.reports = QueryReports(engine.meter)
+        self.opened = opened
+        self._claimed = opened.claimed
+        self.reports = QueryReports(opened.claimed.meter)
         self._lock = lock
         self._stop_signal = stop_signal
         self._retries = retries
@@ -67,9 +68,11 @@ class QueryLoop:
 
     def start_query(self) -> None:
         """Start the query, or the pass over a static source."""
-        engine = self._engine
+        claimed = self._claimed
+        with self._lock.held() as lock:
+            self.opened.read_progress(lock)
         self.query = start_query(
-            engine.pipeline, engine.files.root, engine.progress, self._on_batch, self._trigger
+            claimed.pipeline, claimed.files.root, claimed.progress, self._on_batch, self._trigger
         )
 
     def stop_query(self) -> None:
@@ -77,7 +80,7 @@ class QueryLoop:
         try:
             self.query.stop()
         except Exception:
-            _log.debug("the query of %s ended while it was stopped", self._engine.pipeline.name)
+            _log.debug("the query of %s ended while it was stopped", self._claimed.pipeline.name)
 
     def run(self) -> None:
         """Watch the query until it has ended, including its restarts."""
@@ -85,8 +88,8 @@ class QueryLoop:
         while self._restart_query():
             self._run_until_end()
 
-    def command_applied(self) -> None:
-        """Let held records wait for further commands; the caller holds the lock."""
+    def command_applied(self, _: HeldLock) -> None:
+        """Let held records wait for further commands."""
         if not self._awaits_commands():
             self._first_command_at = time.monotonic()
         self._command_at = time.monotonic()
@@ -100,9 +103,9 @@ class QueryLoop:
         """Process a micro-batch, called by Spark; raises only a short exception."""
         try:
             began = time.monotonic()
-            with self._lock_unless_paused():
+            with self._lock_unless_paused() as lock:
                 self.reports.waited(batch, time.monotonic() - began)
-                self._engine.processor.process(frame, batch)
+                self.opened.process(lock, frame, batch)
                 self._retries.reset()
                 return
         except BaseException as exc:  # SystemExit would hang the query forever
@@ -110,27 +113,27 @@ class QueryLoop:
         raise self._batch_end() from None
 
     @contextmanager
-    def _lock_unless_paused(self) -> Iterator[None]:
+    def _lock_unless_paused(self) -> Iterator[HeldLock]:
         """Hold the run lock for a micro-batch, which waits while its pipeline is PAUSED.
 
         Spark has planned it, so the source keeps its place; a stop ends the wait.
         """
         while True:
-            with self._lock:
+            with self._lock.held() as lock:
                 self._stop_signal.check()
-                if self._engine.pause is None:
-                    yield
+                if self._claimed.pause is None:
+                    yield lock
                     return
             self._stop_signal.sleep(_TICK_SECONDS)
 
     def _batch_end(self) -> BatchEnded | BatchStopped:
         """Return the exception for Spark: a failure only if the run fails."""
-        exc, name = self._stop_signal.exception, self._engine.pipeline.name
+        exc, name = self._stop_signal.exception, self._claimed.pipeline.name
         if exc is None:
             return BatchStopped(f"pipeline {name} stopped")
-        death = death_of(exc, stopped=None)
+        end = end_of(exc, stopped=None)
         wait_ms = self._retries.decide(exc, at=datetime.now(UTC))
-        if death.superseded or death.finished or wait_ms is not None:
+        if end.superseded or end.finished or wait_ms is not None:
             return BatchStopped(f"pipeline {name} stopped; its agent has the reason")
         return BatchEnded(f"pipeline {name} failed; its agent has the reason")
 
@@ -138,7 +141,7 @@ class QueryLoop:
         """Run held records and publish events until the query and all its work have ended."""
         try:
             # Steps are built in this thread for held records.
-            activate(self._engine.pipeline.source.sparkSession)
+            activate(self._claimed.pipeline.source.sparkSession)
             while self._stop_signal.exception is None and self.query.isActive:
                 worked = self._tick()
                 self.reports.read(self.query)
@@ -162,8 +165,6 @@ class QueryLoop:
         if self._stop_signal.retry_after(wait_ms):
             return False
         try:
-            with self._lock:
-                self._engine.read_progress()
             self.start_query()
         except BaseException as failed:
             self._stop_signal.record(failed)
@@ -174,28 +175,26 @@ class QueryLoop:
 
     def _tick(self) -> bool:
         """Run some held records and publish events; return whether there may be more of them."""
-        if not self._lock.acquire(timeout=_TICK_SECONDS):
-            # A running resume may add some.
-            return True
-        try:
-            self._check_owned()
-            self._engine.commands.end_pause(datetime.now(UTC))
-            if self._awaits_commands():
-                worked = True
-            elif worked := self._engine.drain():
-                self._retries.reset()
-            published = self._engine.publisher.publish(now=datetime.now(UTC))
-            if published and self.report_requested:
-                self.report_requested = False
-                self._engine.report()
-            return worked
-        finally:
-            self._lock.release()
+        with self._lock.held_within(_TICK_SECONDS) as lock:
+            # Without it: a running resume may add some.
+            return lock is None or self._worked(lock)
+
+    def _worked(self, lock: HeldLock) -> bool:
+        self._check_owned()
+        self.opened.end_pause(lock)
+        if self._awaits_commands():
+            worked = True
+        elif worked := self.opened.drain(lock):
+            self._retries.reset()
+        if self.opened.publish(lock) and self.report_requested:
+            self.report_requested = False
+            self._claimed.report()
+        return worked
 
     def _check_owned(self) -> None:
         """Periodically end a run that has nothing to do and would not notice a newer one."""
         if time.monotonic() - self._owned_at >= _OWNED_SECONDS:
-            self._engine.journal.check_owned()
+            self._claimed.journal.check_owned()
             self._owned_at = time.monotonic()
 
     def _finish(self) -> None:
@@ -205,20 +204,20 @@ class QueryLoop:
             raise exception
         while self._works():
             # A waiting command gets the lock.
-            is_paused = self._engine.pause is not None
+            is_paused = self._claimed.pause is not None
             self._stop_signal.sleep(_TICK_SECONDS if is_paused else _PAUSE_SECONDS)
             self._stop_signal.check()
-        self.source_done = not self._engine.pipeline.source.isStreaming
+        self.source_done = not self._claimed.pipeline.source.isStreaming
         while self._waits_for_commands() and not self._stop_signal.sleep(_TICK_SECONDS):
             self._tick()
 
     def _works(self) -> bool:
         """Run some held records; return whether there may be more, also of a beginning redrive."""
         # Looked up first: what a redrive that ends meanwhile has saved is for the next tick.
-        is_redriving = self._engine.redriver.is_selecting
-        awaits_resume = self._engine.pause is not None and self._engine.has_work
+        is_redriving = self.opened.redriver.is_selecting
+        awaits_resume = self._claimed.pause is not None and self.opened.has_work
         return self._tick() or is_redriving or awaits_resume
 
     def _waits_for_commands(self) -> bool:
         """Whether a static source is done and the rest is held; a command may have failed."""
-        return self.source_done and self._engine.holds_rows and self._stop_signal.exception is None
+        return self.source_done and self.opened.holds_rows and self._stop_signal.exception is None

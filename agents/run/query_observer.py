@@ -14,9 +14,10 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
 from arrester.agents.failures.fingerprints import failure_at
-from arrester.agents.spark.jvm.problems import problem_of_query
+from arrester.agents.spark.jvm.exceptions.problems import problem_of_query
 from arrester.agents.spark.query_progress import Progress, progress_of
 from arrester.agents.transport.flow_store import FlowStore, Measured, minute_of
+from arrester.domain.durations import Phase, key_of
 from arrester.domain.events import (
     Body,
     EventData,
@@ -26,7 +27,6 @@ from arrester.domain.events import (
     ThreadStarted,
 )
 from arrester.domain.identity.names import NAME
-from arrester.domain.state.durations import Phase, key_of
 
 _log = logging.getLogger("arrester.agent")
 

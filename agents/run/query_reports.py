@@ -7,7 +7,7 @@ import time
 from datetime import datetime
 from typing import Final
 
-from arrester.agents.run.flow_meter import FlowMeter
+from arrester.agents.run.micro_batch.flow_meter import FlowMeter
 from arrester.agents.run.query import Query
 from arrester.agents.spark.query_progress import Backlog, Progress
 from arrester.domain.wire.codec import RunFlow

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from arrester.domain.errors import InvalidValue
 
@@ -16,6 +17,12 @@ class _PythonThread(threading.local):
 _current = _PythonThread()
 
 
+class HeldLock:
+    """Shows that the caller holds the run lock; only `RunLock` makes one."""
+
+    __slots__ = ()
+
+
 class RunLock:
     """Serialize the micro-batches, chunks of held records and commands of one run.
 
@@ -26,27 +33,25 @@ class RunLock:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def acquire(self, *, timeout: float = -1) -> bool:
-        """Acquire the lock, waiting at most this many seconds; -1: without bound."""
-        acquired = self._lock.acquire(timeout=timeout)
-        _current.holds_lock = acquired or _current.holds_lock
-        return acquired
+    @contextmanager
+    def held(self) -> Iterator[HeldLock]:
+        """Hold the lock for the block."""
+        with self.held_within(-1) as lock:
+            assert lock is not None
+            yield lock
 
-    def release(self) -> None:
-        """Release the lock."""
-        _current.holds_lock = False
-        self._lock.release()
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.release()
+    @contextmanager
+    def held_within(self, seconds: float) -> Iterator[HeldLock | None]:
+        """Hold the lock for the block; None: it did not become free within this time."""
+        if not self._lock.acquire(timeout=seconds):
+            yield None
+            return
+        _current.holds_lock = True
+        try:
+            yield HeldLock()
+        finally:
+            _current.holds_lock = False
+            self._lock.release()
 
 
 def refuse_inside(requested: str) -> None:

@@ -9,7 +9,7 @@ from arrester.agents.decisions.end_reasons import reason_of
 from arrester.agents.decisions.rules import SelfHealing
 from arrester.agents.error_policy.respond import FailedAttempt, TaskRun, respond
 from arrester.agents.failure_log import log_failure
-from arrester.agents.spark.jvm.causes import cause_of
+from arrester.agents.spark.jvm.exceptions.causes import cause_of
 from arrester.domain.error_policy.classify import Kind
 from arrester.domain.error_policy.log_levels import LogMessage
 from arrester.domain.error_policy.policy import Policy, StageKind

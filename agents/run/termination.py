@@ -12,42 +12,42 @@ from arrester.agents.held.limits import HeldLimitExceeded
 from arrester.agents.journal.entries import Entry, EntryKind
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.ledger import Ledger
-from arrester.agents.runtime.thread_protocol import ThreadDeath
+from arrester.agents.runtime.thread_protocol import ThreadEnd
 from arrester.agents.spark.errors import Problem, StepFailed
-from arrester.agents.spark.jvm.problems import problem_of_end
-from arrester.domain.events import Event, Response, TaskDied
+from arrester.agents.spark.jvm.exceptions.problems import problem_of_end
+from arrester.domain.events import Event, FinalResponse, TaskDied
 
 #: For a task whose executors were all lost Spark raises this text only.
 _EXECUTORS_LOST = "ExecutorLostFailure"
 
 
-def death_of(exc: BaseException | None, *, stopped: str | None) -> ThreadDeath:
+def end_of(exc: BaseException | None, *, stopped: str | None) -> ThreadEnd:
     """Return how a run ended: by `exc`, by a stop for a reason, or because its query finished."""
     if exc is None:
         reason = stopped or "the query has come to its end"
-        return ThreadDeath(reason, finished=stopped is None)
+        return ThreadEnd(reason, finished=stopped is None)
     if isinstance(exc, Superseded):
         return superseded(exc)
     if isinstance(exc, HeldLimitExceeded) and exc.stops:
-        return ThreadDeath(str(exc), finished=True)
+        return ThreadEnd(str(exc), finished=True)
     raised = exc.raised if isinstance(exc, SinkFailed | StepFailed | DeadLettersNotWritten) else exc
     reason = exc.reason if isinstance(exc, StepFailed) else reason_of(exc)
     if isinstance(exc, RecordFatal):
-        return ThreadDeath(reason, exception=raised, failure=failure_of(exc.failed))
+        return ThreadEnd(reason, exception=raised, failure=failure_of(exc.failed))
     stage, problem = _stage_and_problem(exc)
     failure = failure_at(stage, problem)
-    return ThreadDeath(
+    return ThreadEnd(
         reason, exception=raised, failure=failure, stack=problem.stack, recordless=True
     )
 
 
-def superseded(exc: Superseded) -> ThreadDeath:
-    """Return the death of a run whose checkpoint a newer one owns."""
-    return ThreadDeath(str(exc), exception=exc, superseded=True)
+def superseded(exc: Superseded) -> ThreadEnd:
+    """Return the end of a run whose checkpoint a newer one owns."""
+    return ThreadEnd(str(exc), exception=exc, superseded=True)
 
 
 def ending_entry(
-    death: ThreadDeath,
+    end: ThreadEnd,
     exc: BaseException | None,
     *,
     event_factory: EventFactory,
@@ -63,14 +63,14 @@ def ending_entry(
         if exc.outage is not None:
             events.append(event_factory.outage(exc.outage, at))
         events += [
-            event_factory.record_failed(failed, Response.FAIL, at, stopped_by),
+            event_factory.record_failed(failed, FinalResponse.FAIL, at, stopped_by),
             event_factory.event(died, at),
         ]
     return Entry(
         kind=EntryKind.STOPPED if exc is None else EntryKind.DIED,
         at=at,
         epoch=event_factory.run.epoch,
-        events=(*events, event_factory.event(death.event, at, body=death.body)),
+        events=(*events, event_factory.event(end.event, at, body=end.body)),
     )
 
 

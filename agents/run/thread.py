@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame
 from arrester.agents.config import AgentConfig
 from arrester.agents.definition.pipeline import Pipeline, Trigger
 from arrester.agents.journal.ledger import CommandAnswer
-from arrester.agents.run.engine import Engine
+from arrester.agents.run.claimed_run import claim_run
+from arrester.agents.run.open_run import open_run
 from arrester.agents.run.query_loop import QueryLoop
 from arrester.agents.run.run_lock import RunLock
 from arrester.agents.run.source_retries import SourceRetries
@@ -23,7 +24,7 @@ from arrester.agents.runtime.redrive_result import Redriven
 from arrester.agents.runtime.thread_protocol import (
     Outbox,
     ThreadCommand,
-    ThreadDeath,
+    ThreadEnd,
 )
 from arrester.agents.runtime.uncaught_handler import UNCAUGHT_DEFAULT
 from arrester.agents.spark.job_description import HELD_RECORDS
@@ -62,13 +63,13 @@ class PipelineThread:
         instance: UUID,
         outbox: Outbox,
         config: AgentConfig,
-        on_death: Callable[[ThreadDeath], None],
+        on_end: Callable[[ThreadEnd], None],
         uncaught: str = UNCAUGHT_DEFAULT,
     ) -> None:
         require_supported(pipeline.source.sparkSession)
         self.pipeline = pipeline
-        self._new_engine = partial(
-            Engine,
+        self._claim = partial(
+            claim_run,
             pipeline,
             application=application,
             instance=instance,
@@ -76,7 +77,7 @@ class PipelineThread:
             config=config,
             uncaught=uncaught,
         )
-        self._on_death = on_death
+        self._on_end = on_end
         #: Whether it has ended and the agent has reacted.
         self.is_end_handled = False
         self._state = ThreadStatus.DEAD
@@ -100,7 +101,7 @@ class PipelineThread:
     @property
     def checkpoint_id(self) -> str:
         """The id in the checkpoint's metadata; known once the run has started."""
-        return self._engine.journal.ledger.checkpoint
+        return self._claimed.journal.ledger.checkpoint
 
     @property
     def is_global(self) -> bool:
@@ -115,7 +116,7 @@ class PipelineThread:
     @property
     def epoch(self) -> int:
         """The number of this run on its checkpoint."""
-        return self._engine.run.epoch
+        return self._claimed.run.epoch
 
     @property
     def state(self) -> ThreadStatus:
@@ -130,17 +131,17 @@ class PipelineThread:
     @property
     def pause(self) -> PipelinePause | None:
         """The pause of its pipeline; None: it is not PAUSED."""
-        return self._engine.pause
+        return self._claimed.pause
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing happens without a command: a static source is done, the rest is held."""
-        return self._query_loop.source_done and not self._engine.has_work
+        return self._query_loop.source_done and not self._opened.has_work
 
     @property
     def in_progress(self) -> InProgress | None:
         """What it processes now; None between two inputs, and during its start."""
-        return self._engine.processor.jobs.in_progress if self._loop.is_alive() else None
+        return self._claimed.jobs.in_progress if self._loop.is_alive() else None
 
     @property
     def rows_per_second(self) -> float | None:
@@ -148,7 +149,7 @@ class PipelineThread:
         left; None if unknown."""
         if not self._loop.is_alive():
             return None
-        drained, now = self._engine.processor.drained_per_second, self.in_progress
+        drained, now = self._opened.processor.drained_per_second, self.in_progress
         if drained is None and (now is None or now.input != HELD_RECORDS):
             return self._query_loop.query.rows_per_second
         return drained
@@ -156,18 +157,18 @@ class PipelineThread:
     @property
     def flow(self) -> RunFlow | None:
         """What flows through the run now; None if nothing is measured, and during its start."""
-        if not self._engine.meter.is_on or not self._loop.is_alive():
+        if not self._claimed.meter.is_on or not self._loop.is_alive():
             return None
         return self._query_loop.reports.flow(self.rows_per_second)
 
     @property
     def was_finished(self) -> bool:
         """Whether an earlier run had finished the pass over a static source."""
-        return self._engine.was_finished
+        return self._claimed.was_finished
 
     def tasks(self) -> list[TaskState]:
         """Return the tasks that ever failed or changed state here; all others are RUNNING."""
-        return self._engine.tasks()
+        return self._claimed.tasks()
 
     def paused_tasks(self) -> list[TaskState]:
         """Return the PAUSED tasks."""
@@ -175,12 +176,12 @@ class PipelineThread:
 
     def task_weight(self) -> int | None:
         """Return what its tasks add to the heartbeat's hash; None while events are unpublished."""
-        return self._engine.task_weight()
+        return self._claimed.task_weight()
 
     def answer_to(self, command: UUID) -> CommandAnswer | None:
         """Return the answer to a command, from this run or an earlier one; None if it is
         unknown."""
-        return self._engine.journal.ledger.answers.get(str(command))
+        return self._claimed.journal.ledger.answers.get(str(command))
 
     def report(self) -> None:
         """Report the state of the tasks soon; the server's view differs."""
@@ -193,27 +194,28 @@ class PipelineThread:
     ) -> None:
         """Claim the checkpoint and start the query, or the pass over a static source.
 
-        Failures are raised here and not passed to `on_death`.
+        Failures are raised here and not passed to `on_end`.
         """
-        self._engine = self._new_engine(checkpoint, adopt=adopt)
-        self._query_loop = QueryLoop(
-            self._engine,
-            lock=self._lock,
-            stop_signal=self._stop_signal,
-            retries=SourceRetries(self._source_policy, self.pipeline.name),
-            trigger=trigger,
-        )
-        self._commands = ThreadCommands(
-            engine=self._engine,
-            query_loop=self._query_loop,
-            lock=self._lock,
-            stop_signal=self._stop_signal,
-            is_running=lambda: self.is_running,
-        )
+        self._claimed = self._claim(checkpoint, adopt=adopt)
         self._state = ThreadStatus.RUNNING
         try:
-            self._engine.prepare(check=self._stop_signal.check, wait=self._stop_signal.wait)
-            self._stop_signal.check()
+            signal = self._stop_signal
+            self._opened = open_run(self._claimed, check=signal.check, wait=signal.wait)
+            self._query_loop = QueryLoop(
+                self._opened,
+                lock=self._lock,
+                stop_signal=signal,
+                retries=SourceRetries(self._source_policy, self.pipeline.name),
+                trigger=trigger,
+            )
+            self._commands = ThreadCommands(
+                opened=self._opened,
+                query_loop=self._query_loop,
+                lock=self._lock,
+                stop_signal=signal,
+                is_running=lambda: self.is_running,
+            )
+            signal.check()
             self._query_loop.start_query()
         except BaseException as exc:
             self._write_end(None if isinstance(exc, StopRequested) else exc)
@@ -227,7 +229,7 @@ class PipelineThread:
                 "read again, only held records run. For new input use a checkpoint per run, such "
                 "as a folder per date, or a streaming source",
                 self.pipeline.name,
-                self._engine.files.root,
+                self._claimed.files.root,
             )
 
     def stop(self, reason: str, *, timeout_seconds: float) -> bool:
@@ -240,18 +242,16 @@ class PipelineThread:
         self._stop_signal.request(reason)
         # The unfinished work of an earlier run may wait for a broker without bound.
         while self.is_running and not self._started.wait(_STOP_TICK_SECONDS):
-            self._engine.cancel_evaluation()
+            self._claimed.cancel_evaluation()
             if self._stop_signal.is_forced or time.monotonic() > deadline:
                 return False
         if not self._loop.is_alive():
             return True
         # Half the time for the sink, half for Spark.
-        while not self._lock.acquire(timeout=_STOP_TICK_SECONDS):
+        while not self._is_between_inputs():
             if self._stop_signal.is_forced or time.monotonic() > deadline - timeout_seconds / 2:
                 break
-            self._engine.cancel_evaluation()
-        else:
-            self._lock.release()
+            self._claimed.cancel_evaluation()
         stopper = threading.Thread(
             target=self._query_loop.stop_query, name="arrester-stop", daemon=True
         )
@@ -263,6 +263,11 @@ class PipelineThread:
     def force_stop(self) -> None:
         """Let a stop, present or future, cancel Spark jobs in progress at once."""
         self._stop_signal.force()
+
+    def _is_between_inputs(self) -> bool:
+        """Whether no micro-batch, chunk or command is in progress, at least for a moment."""
+        with self._lock.held_within(_STOP_TICK_SECONDS) as lock:
+            return lock is not None
 
     def _await_end(self, deadline: float) -> bool:
         """Wait for the end; return True if it came in time and was not forced."""
@@ -297,17 +302,17 @@ class PipelineThread:
 
     def _end(self, exc: BaseException | None) -> None:
         """Commit the end, publish it, and react to it once."""
-        death = self._write_end(exc)
+        end = self._write_end(exc)
         self._ended.set()
         try:
-            if exc is not None or death.finished or death.superseded:
-                self._on_death(death)
+            if exc is not None or end.finished or end.superseded:
+                self._on_end(end)
         finally:
             self.is_end_handled = True
 
-    def _write_end(self, exc: BaseException | None) -> ThreadDeath:
-        with self._lock:
-            death = self._engine.end(exc, stopped=self._stop_signal.reason)
+    def _write_end(self, exc: BaseException | None) -> ThreadEnd:
+        with self._lock.held():
+            end = self._claimed.end(exc, stopped=self._stop_signal.reason)
             if thread_transition(self._state, ThreadStatus.DEAD) is Transition.DONE:
                 self._state = ThreadStatus.DEAD
-            return death
+            return end

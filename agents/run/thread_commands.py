@@ -13,9 +13,9 @@ from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.run.commands.find_dead_letters import find
 from arrester.agents.run.commands.redrive import SelectedDeadLetters, log_result
-from arrester.agents.run.engine import Engine
+from arrester.agents.run.open_run import OpenRun
 from arrester.agents.run.query_loop import QueryLoop
-from arrester.agents.run.run_lock import RunLock, refuse_inside
+from arrester.agents.run.run_lock import HeldLock, RunLock, refuse_inside
 from arrester.agents.runtime.redrive_result import Redriven
 from arrester.agents.runtime.thread_protocol import RedriveCommand, ThreadCommand
 from arrester.agents.stop_signal import StopSignal
@@ -30,7 +30,7 @@ class ThreadCommands:
     An exception of the journal ends the run.
     """
 
-    engine: Engine
+    opened: OpenRun
     query_loop: QueryLoop
     lock: RunLock
     stop_signal: StopSignal
@@ -45,12 +45,12 @@ class ThreadCommands:
         refuse_inside("a command for its tasks or policies")
         if isinstance(command, RedriveCommand):
             return self._apply_redrive(command)
-        with self.lock:
+        with self.lock.held() as lock:
             if not self._is_active:
                 return self._not_running()
             try:
-                answer = self.engine.commands.apply(command)
-                self.query_loop.command_applied()
+                answer = self.opened.apply(lock, command)
+                self.query_loop.command_applied(lock)
                 return answer
             except Superseded as exc:
                 self.stop_signal.record(exc)
@@ -62,10 +62,10 @@ class ThreadCommands:
     def redrive(self, dead_letters: DataFrame, *, actor: str | None, reason: str) -> Redriven:
         """Process dead letters once more; see `Agent.redrive`."""
         refuse_inside("redrive()")
-        with self.engine.redriver.select(dead_letters) as selected, self.lock:
+        with self.opened.redriver.select(dead_letters) as selected, self.lock.held() as lock:
             if not self._is_active:
                 raise InvalidValue("pipeline", self._pipeline, "a pipeline that is running")
-            self._save_redriven(selected, actor=actor, reason=reason)
+            self._save_redriven(lock, selected, actor=actor, reason=reason)
         log_result(self._pipeline, selected.result)
         return selected.result
 
@@ -74,20 +74,21 @@ class ThreadCommands:
 
         What cannot be read or saved is the answer: the run continues.
         """
-        earlier_answer = self.engine.journal.ledger.answers.get(str(command.command))
+        earlier_answer = self.opened.claimed.journal.ledger.answers.get(str(command.command))
         if earlier_answer is not None:
             return earlier_answer
-        engine = self.engine
+        redriver, destination = self.opened.redriver, self.opened.claimed.destination
         try:
             with (
-                find(command, redriver=engine.redriver, destination=engine.destination) as found,
-                self.lock,
+                find(command, redriver=redriver, destination=destination) as found,
+                self.lock.held() as lock,
             ):
                 if not self._is_active:
                     return self._not_running()
                 if not found.redriven:
-                    return self._refuse(command, found.detail)
+                    return self._refuse(lock, command, found.detail)
                 self._save_redriven(
+                    lock,
                     found.selected,
                     actor=command.actor,
                     reason=command.reason or "",
@@ -99,13 +100,14 @@ class ThreadCommands:
             self.stop_signal.record(exc)
             raise
         except Exception as exc:  # of a destination, which may have any
-            with self.lock:
+            with self.lock.held() as lock:
                 if not self._is_active:
                     return self._not_running()
-                return self._refuse(command, first_line(exc))
+                return self._refuse(lock, command, first_line(exc))
 
     def _save_redriven(
         self,
+        lock: HeldLock,
         selected: SelectedDeadLetters,
         *,
         actor: str | None,
@@ -113,13 +115,13 @@ class ThreadCommands:
         redrive: UUID | None = None,
         answer: CommandApplied | None = None,
     ) -> None:
-        """Hold the selected dead letters again; the caller holds the run lock.
+        """Hold the selected dead letters again.
 
         What cannot be saved, on a full disk, is the caller's: the run continues.
         """
-        entry = self.engine.redriver.save(
+        entry = self.opened.redriver.save(
             selected,
-            after=self.engine.processor.last_begun,
+            after=self.opened.processor.last_begun,
             actor=actor,
             reason=reason,
             redrive=redrive,
@@ -128,24 +130,23 @@ class ThreadCommands:
         if entry is None:
             return
         try:
-            self.engine.journal.append(entry)
+            self.opened.claimed.journal.append(entry)
         except BaseException as exc:
             self.stop_signal.record(exc)
             raise
-        self.query_loop.command_applied()
+        self.query_loop.command_applied(lock)
 
-    def _refuse(self, command: RedriveCommand, reason: str) -> CommandAnswer:
-        """Record a refusal; the caller holds the run lock."""
+    def _refuse(self, lock: HeldLock, command: RedriveCommand, reason: str) -> CommandAnswer:
+        """Record a refusal."""
         try:
-            self.engine.journal.check_owned()
-            return self.engine.commands.refuse(command.command, reason)
+            return self.opened.refuse(lock, command.command, reason)
         except BaseException as exc:
             self.stop_signal.record(exc)
             raise
 
     @property
     def _pipeline(self) -> str:
-        return self.engine.pipeline.name
+        return self.opened.claimed.pipeline.name
 
     @property
     def _is_active(self) -> bool:

@@ -10,12 +10,12 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from arrester.agents.failure_log import log_failure
+from arrester.agents.runtime.end.script_end import mark_reported
 from arrester.agents.runtime.instance import Ending, Instance
-from arrester.agents.runtime.script_end import mark_reported
 from arrester.agents.runtime.thread_protocol import (
     DescribeFailure,
     Thread,
-    ThreadDeath,
+    ThreadEnd,
     run_of,
 )
 from arrester.agents.runtime.thread_registry import ThreadSlot
@@ -116,20 +116,20 @@ class DeadThreads:
         with self._lock:
             self._unseen.clear()
 
-    def on_death(self, slot: ThreadSlot[Any], death: ThreadDeath) -> None:
+    def on_end(self, slot: ThreadSlot[Any], end: ThreadEnd) -> None:
         """React to the death of a thread as the handler answers."""
-        self.superseded |= death.superseded
-        if death.superseded or death.finished:
-            _log.info("%s: a thread ended: %s", self._application, death.reason)
+        self.superseded |= end.superseded
+        if end.superseded or end.finished:
+            _log.info("%s: a thread ended: %s", self._application, end.reason)
         else:
-            self._handle_failure(slot, death)
+            self._handle_failure(slot, end)
 
-    def _handle_failure(self, slot: ThreadSlot[Any], death: ThreadDeath) -> None:
-        exception = death.exception
+    def _handle_failure(self, slot: ThreadSlot[Any], end: ThreadEnd) -> None:
+        exception = end.exception
         if self.exception is None:
             self.exception = exception
         result = uncaught(
-            self._handler.answer(exception or RuntimeError(death.reason)),
+            self._handler.answer(exception or RuntimeError(end.reason)),
             instance=self._instance.status,
             global_task=slot.thread is not None and slot.thread.is_global,
             replacements=slot.replacements,
@@ -137,19 +137,19 @@ class DeadThreads:
         )
         slot.replacements = result.replacements
         for message in result.messages:
-            log_failure(message, f"{self._application}: {death.reason}", exception=exception)
+            log_failure(message, f"{self._application}: {end.reason}", exception=exception)
         if result.replace_after_ms is not None and not slot.removed:
-            self._replace_soon(slot, death.reason, wait_ms=result.replace_after_ms)
+            self._replace_soon(slot, end.reason, wait_ms=result.replace_after_ms)
         else:
             self.failed = True
             with self._lock:
-                self._unseen.append((_raisable(death), result.raises))
+                self._unseen.append((_raisable(end), result.raises))
         if result.shuts_application:
-            requested = ApplicationShutdownRequested(reason=death.reason, failure=death.failure)
+            requested = ApplicationShutdownRequested(reason=end.reason, failure=end.failure)
             self._instance.emit(requested, run=_run(slot))
         if result.instance_path:
             error = result.instance_path == TO_ERROR
-            self._end(death.reason, failure=death.failure, error=error)
+            self._end(end.reason, failure=end.failure, error=error)
 
     def _replace_soon(self, slot: ThreadSlot[Any], reason: str, *, wait_ms: int) -> None:
         """Report the replacement and start it after its wait, unless the instance ends."""
@@ -185,21 +185,19 @@ class DeadThreads:
             return
         failure, body = self._describe(exc)
         reason = f"a new thread could not start: {exc}"
-        death = ThreadDeath(
-            reason, exception=exc, failure=failure, recordless=True, stack=body.stack
-        )
+        end = ThreadEnd(reason, exception=exc, failure=failure, recordless=True, stack=body.stack)
         # The run that it was to follow is the last one of the pipeline.
-        self._instance.emit(death.event, run=_run(slot), body=death.body)
+        self._instance.emit(end.event, run=_run(slot), body=end.body)
         mark_reported(exc)
-        self._handle_failure(slot, death)
+        self._handle_failure(slot, end)
 
 
-def _raisable(death: ThreadDeath) -> Exception:
+def _raisable(end: ThreadEnd) -> Exception:
     """Return what a caller receives; never SystemExit(0), which would end a script with success."""
-    if isinstance(death.exception, Exception):
-        return death.exception
-    raisable = RuntimeError(death.reason)
-    raisable.__cause__ = death.exception
+    if isinstance(end.exception, Exception):
+        return end.exception
+    raisable = RuntimeError(end.reason)
+    raisable.__cause__ = end.exception
     mark_reported(raisable)
     return raisable
 

@@ -17,18 +17,18 @@ from uuid import UUID
 from arrester.agents.config import AgentConfig
 from arrester.agents.runtime.command_dispatch import CommandDispatcher
 from arrester.agents.runtime.dead_threads import DeadThreads
+from arrester.agents.runtime.end.script_end import script_end, uncaught_exception
+from arrester.agents.runtime.end.shutdown import GRACE_SECONDS, stop_all
+from arrester.agents.runtime.end.shutdown_commands import ShutdownCommands
+from arrester.agents.runtime.end.termination_wait import TerminationWait
 from arrester.agents.runtime.heartbeat import heartbeat, in_progress
 from arrester.agents.runtime.instance import Ending, Instance
 from arrester.agents.runtime.pipeline_restarts import PipelineRestarts
-from arrester.agents.runtime.script_end import script_end, uncaught_exception
-from arrester.agents.runtime.shutdown import GRACE_SECONDS, stop_all
-from arrester.agents.runtime.shutdown_commands import ShutdownCommands
-from arrester.agents.runtime.termination_wait import TerminationWait
 from arrester.agents.runtime.thread_protocol import (
     DescribeFailure,
     Outbox,
     Thread,
-    ThreadDeath,
+    ThreadEnd,
 )
 from arrester.agents.runtime.thread_registry import ThreadRegistry, ThreadSlot
 from arrester.agents.runtime.uncaught_handler import UncaughtHandler
@@ -132,7 +132,7 @@ class Runtime:
 
     def start(
         self,
-        make: Callable[[Outbox, Callable[[ThreadDeath], None]], T],
+        make: Callable[[Outbox, Callable[[ThreadEnd], None]], T],
         launch: Callable[[T], None],
     ) -> T:
         """Start, with `launch`, the thread that `make` returns; exceptions are raised here."""
@@ -166,8 +166,8 @@ class Runtime:
 
     def _launch(self, slot: ThreadSlot[T]) -> T:
         """Start the next thread of a slot in place of the previous one."""
-        spool, on_death = self._opened.spool, partial(self._dead_threads.on_death, slot)
-        thread = self.registry.launch(slot, spool, on_death)
+        spool, on_end = self._opened.spool, partial(self._dead_threads.on_end, slot)
+        thread = self.registry.launch(slot, spool, on_end)
         if self.ending is not None:
             thread.stop(
                 "stopped: the instance ends", timeout_seconds=self.config.shutdown_timeout_seconds

@@ -108,7 +108,7 @@ ThreadCommand = TaskCommand | PolicyCommand | PipelineCommand | RedriveCommand
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadDeath:
+class ThreadEnd:
     """How a run ended; passed on once, after everything else, unless `stop` ended it."""
 
     reason: str
@@ -225,7 +225,7 @@ class Thread(Protocol):
 
     @property
     def is_end_handled(self) -> bool:
-        """Whether it has ended, and `on_death`, if it had to be called, has returned."""
+        """Whether it has ended, and `on_end`, if it had to be called, has returned."""
         ...
 
     def apply(self, command: ThreadCommand) -> CommandAnswer:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from arrester.agents.runtime.thread_protocol import Outbox, Thread, ThreadDeath
+from arrester.agents.runtime.thread_protocol import Outbox, Thread, ThreadEnd
 from arrester.domain.state.states import ThreadStatus
 from arrester.domain.state.uncaught_policy import Replacements
 
@@ -22,7 +22,7 @@ _CHECK_SECONDS = 0.05
 class ThreadSlot(Generic[T]):
     """A pipeline on a checkpoint, and how its successive threads are made."""
 
-    make: Callable[[Outbox, Callable[[ThreadDeath], None]], T]
+    make: Callable[[Outbox, Callable[[ThreadEnd], None]], T]
     launch: Callable[[T], None]
     thread: T | None = None
     #: Removed by its author: a dead thread is not replaced.
@@ -48,11 +48,9 @@ class ThreadRegistry:
         with self._lock:
             self._slots = (*self._slots, slot)
 
-    def launch(
-        self, slot: ThreadSlot[T], outbox: Outbox, on_death: Callable[[ThreadDeath], None]
-    ) -> T:
+    def launch(self, slot: ThreadSlot[T], outbox: Outbox, on_end: Callable[[ThreadEnd], None]) -> T:
         """Make and start the next thread of a slot, in place of the previous one."""
-        thread = slot.make(outbox, on_death)
+        thread = slot.make(outbox, on_end)
         # Set first: the thread may die before `launch` returns.
         previous, slot.thread = slot.thread, thread
         with self._lock:

@@ -17,7 +17,7 @@ from arrester.agents.schema_registry.errors import (
     raised,
 )
 from arrester.agents.schema_registry.framed_values import FramedValues
-from arrester.agents.spark.jvm.prepared_expressions import PreparedExpressions
+from arrester.agents.spark.jvm.plans.prepared_expressions import PreparedExpressions
 
 _log = logging.getLogger("arrester.thread")
 

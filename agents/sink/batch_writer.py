@@ -16,8 +16,8 @@ from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.decisions.end_reasons import SinkFailed
 from arrester.agents.decisions.outage import SinkProgress, records_in
 from arrester.agents.decisions.rules import SelfHealing
-from arrester.agents.definition.jdbc_call import JdbcCall
 from arrester.agents.definition.sinks import Sink
+from arrester.agents.definition.stores.jdbc_call import JdbcCall
 from arrester.agents.error_policy.respond import (
     CallHandler,
     Decided,
@@ -40,16 +40,16 @@ from arrester.agents.sink.stage import (
     with_few_failures,
 )
 from arrester.agents.spark.errors import Problem
-from arrester.agents.spark.jvm.problems import problem_of
-from arrester.agents.spark.local_checkpoint import ID, numbered
-from arrester.agents.spark.rows_read import RowsUnread
+from arrester.agents.spark.frames.local_checkpoint import ID, numbered
+from arrester.agents.spark.jvm.exceptions.problems import problem_of
+from arrester.agents.spark.sources.rows_read import RowsUnread
 from arrester.agents.worker.columns import FILTERED, OUTCOME
 from arrester.domain.error_policy.classify import of_row
 from arrester.domain.error_policy.exception_identity import Cause
 from arrester.domain.error_policy.log_levels import LogMessage
-from arrester.domain.error_policy.policy import Answer, StageKind
+from arrester.domain.error_policy.policy import Response, StageKind
 from arrester.domain.error_policy.retry import Attempts, RetryAfter
-from arrester.domain.events import Response
+from arrester.domain.events import FinalResponse
 
 #: Messages that are logged when the failed records are decided.
 _LOGGED_WITH_RECORDS = (LogMessage.TASK_PAUSED, LogMessage.TASK_KILLED, LogMessage.OUTPUT_SKIPPED)
@@ -82,7 +82,7 @@ class _FailedCall:
     raised: BaseException | None
     problem: Problem
     #: The rejected records; if none is known, one answer for all records.
-    outcome: Sequence[RejectedRecord] | Answer
+    outcome: Sequence[RejectedRecord] | Response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ class BatchWriter(SinkStage):
                 held = held_after(undelivered.decision.pause_offsets)
                 call = replace(call, evaluated=undelivered.evaluated, held=held)
                 yield undelivered
-                if isinstance(failed.outcome, Answer):
+                if isinstance(failed.outcome, Response):
                     return
                 # If the sink is not atomic, a call without rows replaces what the failed call left
                 # under this number.
@@ -219,7 +219,7 @@ class BatchWriter(SinkStage):
 
     def _outcome(
         self, problem: Problem, attempts: Attempts, raised: BaseException, call: _Call
-    ) -> Sequence[RejectedRecord] | Answer | RetryAfter:
+    ) -> Sequence[RejectedRecord] | Response | RetryAfter:
         """Return the outcome of a failed call; raises SinkFailed if the response is FAIL.
 
         Here one failure represents all records. Afterwards each is counted in its task.
@@ -244,7 +244,7 @@ class BatchWriter(SinkStage):
             if not may_be_of_row:
                 if self._is_outage(call):
                     # As for all outages, the final answer is decided with the records.
-                    return Answer.PAUSE
+                    return Response.PAUSE
                 if self._sink.store.finds_all_refused:
                     # The database failed, not its records.
                     raise SinkFailed(raised) from raised
@@ -257,7 +257,7 @@ class BatchWriter(SinkStage):
 
     def _answer(
         self, failure: FailedAttempt, problem: Problem, raised: BaseException
-    ) -> Answer | RetryAfter:
+    ) -> Response | RetryAfter:
         """Return one answer for all records; raises SinkFailed if it is FAIL."""
         try:
             outcome = self.rules.decide(self.number, failure, problem)
@@ -268,10 +268,10 @@ class BatchWriter(SinkStage):
         for message in outcome.messages:
             if message not in _LOGGED_WITH_RECORDS:
                 log_failure(message, self._log_line(problem))
-        if outcome.response is Response.FAIL:
+        if outcome.response is FinalResponse.FAIL:
             fault = self.rules.handler_faults.pop(None, None)
             raise SinkFailed(raised, handler_fault=fault) from raised
-        return Answer(outcome.response.value)
+        return Response(outcome.response.value)
 
     def _attempt(self, cause: Cause, attempts: Attempts) -> FailedAttempt:
         """Return a failed attempt of the sink."""
@@ -304,7 +304,7 @@ class BatchWriter(SinkStage):
         """Decide about the records of a failed call; None if it had none."""
         outcome, never = failed.outcome, F.lit(False)
         policy = self.policy.without_retries()
-        if not isinstance(outcome, Answer):
+        if not isinstance(outcome, Response):
             splits = may_split_records(self.pipeline.steps)
             evaluated, is_held, rules = call.evaluated, call.is_held, policy.policy
             if splits or any(each.position is None for each in outcome):
@@ -316,14 +316,14 @@ class BatchWriter(SinkStage):
             progress = SinkProgress(stopped=F.lit(True), not_sent=never)
             return self.decide(batch, policy, reported, progress, raised=failed.raised)
         batch = with_all_failed(call.evaluated, call.is_held, failed.problem, self.pipeline)
-        if not batch.failed and outcome is not Answer.PAUSE:
+        if not batch.failed and outcome is not Response.PAUSE:
             batch.release()
             return None
         outage = self.outage
         if not self._is_atomic:
             # The sink may have left rows under this number. Held records get other numbers; only a
             # replay, which has the same number, writes each record once.
-            outage = msgspec.structs.replace(outage, response=Response.FAIL)
+            outage = msgspec.structs.replace(outage, response=FinalResponse.FAIL)
         return self.decide(
             batch,
             policy.always(outcome),

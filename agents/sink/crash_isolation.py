@@ -22,15 +22,15 @@ from pyspark.sql import functions as F
 
 from arrester.agents.execution import bisection
 from arrester.agents.failures.pause_offsets import is_record, is_task_in
-from arrester.agents.spark.column_names import map_in_arrow
 from arrester.agents.spark.errors import (
     Problem,
     StepFailed,
     error_row,
 )
+from arrester.agents.spark.frames.column_names import map_in_arrow
+from arrester.agents.spark.frames.local_checkpoint import checkpointed, releasing
 from arrester.agents.spark.job_attempts import for_thread
-from arrester.agents.spark.jvm.problems import problem_of_job
-from arrester.agents.spark.local_checkpoint import checkpointed, releasing
+from arrester.agents.spark.jvm.exceptions.problems import problem_of_job
 from arrester.agents.spark.session_conf import FAULT_HANDLER, conf
 from arrester.agents.spark.worker_tracebacks import rank_at_crash
 from arrester.agents.worker.columns import (

@@ -20,10 +20,10 @@ from pyspark.sql import functions as F
 from arrester.agents.batch.slow_path import Evaluated
 from arrester.agents.decisions.end_reasons import reason_of
 from arrester.agents.decisions.rules import SelfHealing
-from arrester.agents.definition.jdbc_call import JdbcCall
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Sink
-from arrester.agents.definition.table_constraints import (
+from arrester.agents.definition.stores.jdbc_call import JdbcCall
+from arrester.agents.definition.stores.table_constraints import (
     CONDITION,
     EXCEPTION_CLASS,
     MESSAGE,
@@ -34,16 +34,16 @@ from arrester.agents.execution.transforms import transformed, with_barrier
 from arrester.agents.journal.scratch import Scratch
 from arrester.agents.sink.refused_rows import RefusedRows
 from arrester.agents.sink.rejected_record import PLACE, RejectedRecord, record_at, records_at
-from arrester.agents.spark.column_names import with_columns_named
 from arrester.agents.spark.errors import (
     Problem,
     StepFailed,
 )
+from arrester.agents.spark.frames.column_names import with_columns_named
+from arrester.agents.spark.frames.local_checkpoint import ID, numbered
 from arrester.agents.spark.job_attempts import AttemptFailed, run_job, with_row_counter
-from arrester.agents.spark.jvm.causes import java_exception_of
-from arrester.agents.spark.jvm.jdbc_connection import is_refusal_of_row
-from arrester.agents.spark.jvm.problems import problem_of, problem_of_job
-from arrester.agents.spark.local_checkpoint import ID, numbered
+from arrester.agents.spark.jvm.exceptions.causes import java_exception_of
+from arrester.agents.spark.jvm.exceptions.problems import problem_of, problem_of_job
+from arrester.agents.spark.jvm.stores.jdbc_connection import is_refusal_of_row
 from arrester.agents.worker.columns import (
     ENTRY,
     OUTCOME,

@@ -33,9 +33,9 @@ from arrester.agents.failures.pause_offsets import (
 from arrester.agents.journal.entries import Cursor
 from arrester.agents.sink.crash_isolation import CrashIsolation, in_task_order, is_crash, send
 from arrester.agents.sink.stage import SinkStage, UndeliveredRows, with_failures
-from arrester.agents.spark.column_names import quoted
 from arrester.agents.spark.errors import StepFailed
-from arrester.agents.spark.local_checkpoint import releasing
+from arrester.agents.spark.frames.column_names import quoted
+from arrester.agents.spark.frames.local_checkpoint import releasing
 from arrester.agents.spark.ship_worker_code import shipped, shipped_rules
 from arrester.agents.worker.columns import (
     ENTRY,
@@ -49,7 +49,7 @@ from arrester.agents.worker.columns import (
 )
 from arrester.domain.error_policy.classify import Kind
 from arrester.domain.error_policy.log_levels import LogMessage
-from arrester.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.policy import Response
 from arrester.domain.error_policy.retry import Attempts, next_attempt
 from arrester.domain.error_policy.tolerance import Tally, count
 
@@ -292,7 +292,7 @@ def _tolerated_kinds(stage: StagePolicy) -> frozenset[str | None]:
     """
     if stage.policy.by_class:
         return frozenset()
-    if stage.answer is Answer.CONTINUE:
+    if stage.answer is Response.CONTINUE:
         return frozenset({None, Kind.RETRIABLE.value, Kind.OTHER.value})
     if stage.handler is None and stage.policy.tolerance.configured:
         return frozenset({Kind.RETRIABLE.value})

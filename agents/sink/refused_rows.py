@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from arrester.agents.definition.jdbc_call import StagedRows
+from arrester.agents.definition.stores.jdbc_call import StagedRows
 from arrester.agents.execution.bisection import NoSingleRecord
-from arrester.agents.spark.jvm.jdbc_connection import sql_state
+from arrester.agents.spark.jvm.stores.jdbc_connection import sql_state
 from arrester.agents.spark.postgresql import ROW_NUMBER, quoted
 
 #: The most inserts for one micro-batch.

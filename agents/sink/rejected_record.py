@@ -13,8 +13,8 @@ from pyspark.sql import types as T
 
 from arrester.agents.failures.pause_offsets import is_record
 from arrester.agents.spark.errors import Problem, error_row
-from arrester.agents.spark.local_checkpoint import ID
-from arrester.agents.spark.local_frame import local_frame
+from arrester.agents.spark.frames.local_checkpoint import ID
+from arrester.agents.spark.frames.local_frame import local_frame
 from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,

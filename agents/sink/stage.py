@@ -25,8 +25,8 @@ from arrester.agents.failures.failure_set import FailureSet
 from arrester.agents.journal.scratch import Scratch
 from arrester.agents.sink.rejected_record import RejectedRecord, rejected_rows
 from arrester.agents.spark.errors import Problem, error_column, error_row
-from arrester.agents.spark.jvm.problems import problem_of_job
-from arrester.agents.spark.local_checkpoint import ID, checkpointed, numbered, releasing
+from arrester.agents.spark.frames.local_checkpoint import ID, checkpointed, numbered, releasing
+from arrester.agents.spark.jvm.exceptions.problems import problem_of_job
 from arrester.agents.worker.columns import (
     DECIDED,
     ENTRY,

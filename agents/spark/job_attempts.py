@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from arrester.agents.spark.errors import StepFailed
 from arrester.agents.spark.jvm.active_session import activate
-from arrester.agents.spark.jvm.catalyst import analysed_plan, has_classic, has_python_function
 from arrester.agents.spark.jvm.job_status import FailedJob, failed_job, running_stages
 from arrester.agents.spark.jvm.log_filter import LogFilter, abort_mark
-from arrester.agents.spark.jvm.row_counter import RowCounter
+from arrester.agents.spark.jvm.plans.catalyst import analysed_plan, has_classic, has_python_function
+from arrester.agents.spark.jvm.plans.row_counter import RowCounter
 from arrester.domain.errors import ArresterError
 
 #: The name of the accumulator of returned rows in Spark's task status.

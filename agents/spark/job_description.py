@@ -12,8 +12,8 @@ from typing import Final
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
+from arrester.domain.durations import Phase
 from arrester.domain.python_versions import UTC
-from arrester.domain.state.durations import Phase
 from arrester.domain.wire.codec import InProgress
 
 _DESCRIPTION: Final = "spark.job.description"

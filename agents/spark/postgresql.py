@@ -17,7 +17,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from arrester.agents.spark.column_names import quoted as quoted_column
+from arrester.agents.spark.frames.column_names import quoted as quoted_column
 
 #: The column of a staging table that numbers its rows.
 ROW_NUMBER: Final = "__arrester_id"

@@ -19,9 +19,9 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from arrester.domain import durations
 from arrester.domain.events import FLOW_COUNTS, Event, FlowMeasured, Run
 from arrester.domain.python_versions import UTC, StrEnum
-from arrester.domain.state import durations
 
 _log = logging.getLogger("arrester.spool")
 

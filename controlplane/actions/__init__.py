@@ -9,7 +9,7 @@ needs Redis: commits are relayed later.
 
 from __future__ import annotations
 
-from arrester.controlplane.actions.accounts import (
+from arrester.controlplane.actions.access.accounts import (
     NO_ROLE,
     AccountAct,
     activate_account,
@@ -18,7 +18,7 @@ from arrester.controlplane.actions.accounts import (
     deactivate_account,
     reset_password,
 )
-from arrester.controlplane.actions.agents import (
+from arrester.controlplane.actions.access.agents import (
     AgentAct,
     NewAgentCredential,
     add_agent_credential,
@@ -26,7 +26,23 @@ from arrester.controlplane.actions.agents import (
     ensure_agent_credential,
     remove_agent_credential,
 )
-from arrester.controlplane.actions.application_roles import grant_role, withdraw_role
+from arrester.controlplane.actions.access.application_roles import grant_role, withdraw_role
+from arrester.controlplane.actions.access.logins import (
+    change_own_password,
+    check_not_locked,
+    record_login,
+    record_logout,
+    record_refused_login,
+    record_wrong_password,
+    unlock,
+)
+from arrester.controlplane.actions.access.single_sign_on import sign_on
+from arrester.controlplane.actions.access.tokens import (
+    NewToken,
+    create_token,
+    revoke_token,
+    use_token,
+)
 from arrester.controlplane.actions.commands import (
     MAX_TASKS,
     TaskResult,
@@ -60,15 +76,6 @@ from arrester.controlplane.actions.error_groups import (
     note_on_group,
     note_on_task,
 )
-from arrester.controlplane.actions.logins import (
-    change_own_password,
-    check_not_locked,
-    record_login,
-    record_logout,
-    record_refused_login,
-    record_wrong_password,
-    unlock,
-)
 from arrester.controlplane.actions.quarantine import (
     Requeued,
     dismiss,
@@ -85,10 +92,8 @@ from arrester.controlplane.actions.redrives import (
 from arrester.controlplane.actions.reveal import reveal
 from arrester.controlplane.actions.rollouts import advance_rollout, start_rollout
 from arrester.controlplane.actions.send_test_error import send_test_error
-from arrester.controlplane.actions.single_sign_on import sign_on
 from arrester.controlplane.actions.tasks_by_key import task_of_key
 from arrester.controlplane.actions.timeouts import expect, record_running, watch
-from arrester.controlplane.actions.tokens import NewToken, create_token, revoke_token, use_token
 
 __all__ = [
     "MAX_DISCARDED", "MAX_GROUPS", "MAX_IDS", "MAX_TASKS", "NO_ROLE", "AccountAct", "ActedOn",

@@ -18,8 +18,8 @@ from arrester.controlplane import access, store
 from arrester.controlplane.actions.transaction import advance, check_text, new_id
 from arrester.controlplane.views import row_mapping
 from arrester.domain.commands.decide import decide
-from arrester.domain.commands.in_progress import cancel_refusal
-from arrester.domain.commands.refusals import pending_command
+from arrester.domain.commands.refusals.commands import pending_command
+from arrester.domain.commands.refusals.in_progress import cancel_refusal
 from arrester.domain.commands.request import CommandRequest
 from arrester.domain.errors import (
     CommandForbidden,

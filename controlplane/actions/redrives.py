@@ -27,7 +27,7 @@ from arrester.domain.commands.redrive import (
     check_redrive,
     next_redrive_step,
 )
-from arrester.domain.commands.refusals import refusal
+from arrester.domain.commands.refusals.commands import refusal
 from arrester.domain.commands.request import CommandRequest
 from arrester.domain.commands.request_checks import check
 from arrester.domain.commands.rollout import Finish, Issue, Stop, Wait

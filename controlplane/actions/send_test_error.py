@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import UUID
 
-from arrester.controlplane import access, redis_client
+from arrester.controlplane import access
 from arrester.controlplane.actions.transaction import check_text, new_id
+from arrester.controlplane.redis import redis_client
 from arrester.domain.errors import RedisUnavailable
-from arrester.domain.events import Body, Event, Failure, RecordFailed, Response, Run
+from arrester.domain.events import Body, Event, Failure, FinalResponse, RecordFailed, Run
 from arrester.domain.identity import redis_keys
 from arrester.domain.identity.fingerprint import fingerprint
 from arrester.domain.identity.names import check_name
@@ -52,7 +53,7 @@ def _event(actor: str, now: datetime) -> Event:
         task="test",
         position=int(now.timestamp() * 1000),
         failure=failure,
-        response=Response.CONTINUE,
+        response=FinalResponse.CONTINUE,
     )
     body = Body(record={"test": True, "sent_by": actor}, stack=f"{_CLASS}: {_MESSAGE}")
     run = Run(pipeline=PIPELINE, checkpoint=CHECKPOINT, epoch=1)

@@ -6,12 +6,13 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime, timedelta
 
-from arrester.controlplane import heartbeats, models, reachability, redis_client, store
+from arrester.controlplane import models, store
 from arrester.controlplane.actions.redrives import advance_redrives
 from arrester.controlplane.actions.rollouts import advance_rollouts
 from arrester.controlplane.actions.timed_pauses import end_pauses
 from arrester.controlplane.actions.transaction import advance
 from arrester.controlplane.outbound import clock_check, drift_check
+from arrester.controlplane.redis import heartbeats, reachability, redis_client
 from arrester.controlplane.views import projections
 from arrester.domain.commands import timeouts
 from arrester.domain.events import Event

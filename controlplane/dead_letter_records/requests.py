@@ -9,8 +9,9 @@ import msgspec
 from django.conf import settings
 from kombu.exceptions import OperationalError
 
-from arrester.controlplane import queries, redis_client
+from arrester.controlplane import queries
 from arrester.controlplane.dead_letter_records import files, masking, topics
+from arrester.controlplane.redis import redis_client
 from arrester.domain.errors import NotFound
 from arrester.domain.events import Body
 from arrester.domain.identity import redis_keys

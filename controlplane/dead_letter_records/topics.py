@@ -48,6 +48,19 @@ def read_row(
             f"Topic {topic} is not in {_SETTING}. Add it there, or read the message with the header"
             " __arrester.record.id."
         )
+    found = _read(topic, topics[topic], application, id)
+    if found is None:
+        raise RecordUnavailable(
+            f"Topic {topic} has no dead letter of {application} with this id. Its message may have"
+            " expired."
+        )
+    if found.row is None:
+        raise RecordUnavailable(f"The message in topic {topic} {found.problem}.")
+    return found.row
+
+
+def _read(topic: str, properties: Mapping[str, Any], application: str, id: str) -> Message | None:
+    """Return the message of a dead letter; None if the topic has none."""
     try:
         from confluent_kafka import Consumer, KafkaException
     except ImportError:
@@ -55,7 +68,7 @@ def read_row(
             "The server has no confluent-kafka: install arrester[kafka] where the worker runs."
         ) from None
     errors: list[Any] = []
-    settings = {"group.id": "arrester", **topics[topic], **_CONSUMER, "error_cb": errors.append}
+    settings = {"group.id": "arrester", **properties, **_CONSUMER, "error_cb": errors.append}
     try:
         consumer = Consumer(settings)
     except KafkaException as exc:
@@ -63,7 +76,7 @@ def read_row(
             f"{_SETTING} has an invalid property for topic {topic}: {exc.args[0].str()}"
         ) from exc
     try:
-        found = _found(_messages(consumer, topic), application, id)
+        return _found(_messages(consumer, topic), application, id)
     except KafkaException as exc:
         shown = [exc.args[0], *errors[-1:]]
         reason = "; ".join(f"{each.name()}: {each.str()}" for each in shown)
@@ -73,14 +86,6 @@ def read_row(
         ) from exc
     finally:
         consumer.close()
-    if found is None:
-        raise RecordUnavailable(
-            f"Topic {topic} has no dead letter of {application} with this id. Its message may have"
-            " expired."
-        )
-    if found.row is None:
-        raise RecordUnavailable(f"The message in topic {topic} {found.problem}.")
-    return found.row
 
 
 def _found(messages: Iterator[Any], application: str, id: str) -> Message | None:

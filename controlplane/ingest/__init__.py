@@ -1,1 +1,1 @@
-"""From Redis to the log: drain streams and fold their entries."""
+"""From Redis to the log: fold the entries of streams."""

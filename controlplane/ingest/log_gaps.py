@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 
 from redis.client import Pipeline
 
-from arrester.controlplane import redis_client
 from arrester.controlplane.models import LogGap
+from arrester.controlplane.redis import redis_client
 from arrester.controlplane.store import LogStream
 from arrester.domain.identity import redis_keys
 

@@ -24,7 +24,7 @@ class Flow(Table):
     skipped = models.BigIntegerField()
     held = models.BigIntegerField()
     drained = models.BigIntegerField()
-    #: A packed histogram, see `state.durations`.
+    #: A packed histogram, see `domain.durations`.
     durations = ArrayField(models.BigIntegerField())
     #: The newest values.
     last_batch_at = models.DateTimeField(null=True)

@@ -14,8 +14,9 @@ from typing import Any
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
-from arrester.controlplane import redis_client, store
+from arrester.controlplane import store
 from arrester.controlplane.quotas import Quota
+from arrester.controlplane.redis import redis_client
 from arrester.domain.identity import redis_keys
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arrester.controlplane import redis_client
+from arrester.controlplane.redis import redis_client
 from arrester.domain.identity import redis_keys
 
 _KEYS_PER_STEP = 500

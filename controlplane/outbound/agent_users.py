@@ -13,7 +13,8 @@ from typing import Any
 
 from django.db import OperationalError, transaction
 
-from arrester.controlplane import models, redis_client, store
+from arrester.controlplane import models, store
+from arrester.controlplane.redis import redis_client
 from arrester.domain.identity import redis_keys
 from arrester.domain.wire import append_script
 

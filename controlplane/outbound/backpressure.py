@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from django.conf import settings
 
-from arrester.controlplane import event_streams, redis_client
+from arrester.controlplane.redis import event_streams, redis_client
 from arrester.domain.identity import redis_keys
 
 log = logging.getLogger(__name__)

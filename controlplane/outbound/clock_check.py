@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 from uuid import UUID
 
-from arrester.controlplane import heartbeats
+from arrester.controlplane.redis import heartbeats
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ from typing import Any
 from django.db import OperationalError
 from msgspec import UNSET
 
-from arrester.controlplane import redis_client, signing
+from arrester.controlplane import signing
+from arrester.controlplane.redis import redis_client
 from arrester.controlplane.views import redrive_progress, row_mapping
 from arrester.domain.commands.kinds import IN_PARTS
 from arrester.domain.events import CommandIssued

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 import msgspec
 from msgspec.structs import replace
 
-from arrester.controlplane import heartbeats, redis_client
+from arrester.controlplane.redis import heartbeats, redis_client
 from arrester.controlplane.views import row_mapping
 from arrester.domain.events import Run
 from arrester.domain.identity import redis_keys

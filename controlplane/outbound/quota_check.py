@@ -16,9 +16,10 @@ import msgspec
 from django.conf import settings
 from django.db import connection
 
-from arrester.controlplane import heartbeats, redis_client, store
+from arrester.controlplane import store
 from arrester.controlplane.outbound import agent_connections
 from arrester.controlplane.quotas import Quota
+from arrester.controlplane.redis import heartbeats, redis_client
 from arrester.domain.errors import InvalidValue
 from arrester.domain.identity import redis_keys
 from arrester.domain.identity.names import check_name

@@ -6,8 +6,7 @@ cursor raises InvalidValue. Times have a time zone, in UTC.
 
 from __future__ import annotations
 
-from arrester.controlplane.heartbeats import SKEW_LIMIT
-from arrester.controlplane.login_attempts import Lock, locks
+from arrester.controlplane.access.login_attempts import Lock, locks
 from arrester.controlplane.queries import as_of_state
 from arrester.controlplane.queries.as_of_position import AsOf, as_of, position
 from arrester.controlplane.queries.current_state.applications import (
@@ -178,6 +177,7 @@ from arrester.controlplane.queries.operation.limits import ReachedLimit, limits_
 from arrester.controlplane.queries.operation.metrics import MetricValues, metrics
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.queries.search import SearchResult, search
+from arrester.controlplane.redis.heartbeats import SKEW_LIMIT
 from arrester.controlplane.store import QuarantinedEntry
 from arrester.controlplane.store import read_quarantined_entry as quarantined
 from arrester.controlplane.store import read_stream as check_known

@@ -9,7 +9,7 @@ import msgspec
 from django.db import DataError
 from msgspec.structs import replace
 
-from arrester.controlplane.event_streams import CUT_FROM, ENTRY_BYTES
+from arrester.controlplane.redis.event_streams import CUT_FROM, ENTRY_BYTES
 from arrester.controlplane.store import QuarantinedEntry
 from arrester.domain.errors import MalformedBatch
 from arrester.domain.events import (

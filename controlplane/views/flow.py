@@ -16,9 +16,9 @@ from django.db import models as fields
 from arrester.controlplane import models
 from arrester.controlplane.store.column_values import MAX_BIGINT, saturated
 from arrester.controlplane.views.bulk_upsert import Row, Upsert
+from arrester.domain import durations
+from arrester.domain.durations import KEYS, MOST
 from arrester.domain.events import FLOW_COUNTS, FlowMeasured, StoredEvent
-from arrester.domain.state import durations
-from arrester.domain.state.durations import KEYS, MOST
 from arrester.domain.wire.failure_columns import Stored
 
 #: The newest value that is known.

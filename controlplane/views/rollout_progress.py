@@ -11,8 +11,8 @@ from django.db import connection
 from arrester.controlplane.store import batches
 from arrester.controlplane.views import live_checkpoints, row_mapping
 from arrester.domain.commands.kinds import KINDS, ROLLOUTS
+from arrester.domain.commands.refusals.tasks import NEEDS_FAILED_RECORD
 from arrester.domain.commands.rollout import Progress
-from arrester.domain.commands.task_refusals import NEEDS_FAILED_RECORD
 from arrester.domain.events import CommandKind, ResumeHow, Rollout
 from arrester.domain.identity.names import TaskId
 from arrester.domain.state.states import CommandState, TaskStatus

@@ -16,7 +16,7 @@ from arrester.controlplane.queries import Health, Lag, Overview, conditions
 from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.controlplane.queries.conditions.condition import Condition
 from arrester.dashboard.components import fair_shares, filters
-from arrester.dashboard.components.failure_rates import Rate
+from arrester.dashboard.components.charts.failure_rates import Rate
 from arrester.dashboard.permissions import Person
 
 #: The rows of the list, and the applications that are named as having more.

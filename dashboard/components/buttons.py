@@ -9,8 +9,9 @@ from uuid import UUID, uuid5
 from arrester.controlplane import queries
 from arrester.controlplane.queries import TaskDetail
 from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person
-from arrester.domain.commands import refusals, request
+from arrester.domain.commands import request
 from arrester.domain.commands.kinds import KINDS, TASK_KINDS, Subject, TaskKind
+from arrester.domain.commands.refusals import commands as refusals
 from arrester.domain.events import CommandKind, ResumeHow
 from arrester.domain.identity.names import TaskId
 from arrester.domain.state import error_groups

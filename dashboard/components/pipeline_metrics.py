@@ -13,8 +13,8 @@ from prometheus_client.core import (
 )
 
 from arrester.controlplane import queries
-from arrester.domain.state import durations
-from arrester.domain.state.durations import Phase
+from arrester.domain import durations
+from arrester.domain.durations import Phase
 from arrester.domain.state.live_runs import RunStatus
 
 _LABELS = ("application", "pipeline")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
@@ -14,11 +16,10 @@ from arrester.dashboard.components import (
     attention,
     buttons,
     command_delivery,
-    failure_rates,
     page_numbers,
-    task_grid,
     time_range,
 )
+from arrester.dashboard.components.charts import failure_rates, task_grid
 from arrester.dashboard.page_frame import (
     Notice,
     as_of_context,
@@ -29,7 +30,7 @@ from arrester.dashboard.page_frame import (
 from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person, for_people
 from arrester.dashboard.text import policy_text
 from arrester.domain.commands.kinds import IN_PARTS
-from arrester.domain.state.states import ApplicationStatus
+from arrester.domain.state.states import ApplicationStatus, CommandState
 from arrester.domain.state.stream_state import StreamState
 
 RANKED, SHOWN, ENDED_SHOWN = 8, 50, 20
@@ -76,25 +77,17 @@ def show(
     open_commands = queries.open_commands(name)
     instances = queries.instances(name)
     state = buttons.state_of(summary.state, open_commands, instances)
-    own = reverse("application", args=[name])
+    own, now = reverse("application", args=[name]), timezone.now()
     restore_query(request, own)
     query = request.GET
-    tab = query.get("tab", "")
-    tab = tab if tab in TABS else "tasks"
-    now = timezone.now()
-    rollouts = [each for each in open_commands if each.kind in IN_PARTS]
-    in_progress = [
-        each for each in open_commands if each.task is None and each.kind not in IN_PARTS
-    ]
+    tab = query["tab"] if query.get("tab") in TABS else "tasks"
     context = {
         "summary": summary,
         "attention": attention.read(who, now=now, lags=lags, application=name),
         "buttons": buttons.for_application(who, state),
         "rollout_disabled": "" if who.may_act_on(name) else NOT_AN_OPERATOR,
         "resume_disabled": _resume_disabled(who, summary),
-        "commands_in_progress": in_progress[:PROGRESS_SHOWN],
-        "rollouts": rollouts[:PROGRESS_SHOWN],
-        "more_commands": len(in_progress[PROGRESS_SHOWN:]) + len(rollouts[PROGRESS_SHOWN:]),
+        **_in_progress(open_commands),
         "log_gaps": queries.log_gaps(name),
         "limits_reached": queries.limits_reached(name),
         "reports": queries.reports(instances),
@@ -119,6 +112,17 @@ def show(
         status=status,
         lags=lags,
     )
+
+
+def _in_progress(open_commands: Sequence[CommandState]) -> dict[str, Any]:
+    """Return the first commands in progress, rollouts and redrives apart, and how many more."""
+    rollouts = [each for each in open_commands if each.kind in IN_PARTS]
+    others = [each for each in open_commands if each.task is None and each.kind not in IN_PARTS]
+    return {
+        "commands_in_progress": others[:PROGRESS_SHOWN],
+        "rollouts": rollouts[:PROGRESS_SHOWN],
+        "more_commands": len(others[PROGRESS_SHOWN:]) + len(rollouts[PROGRESS_SHOWN:]),
+    }
 
 
 def _resume_disabled(who: Person, summary: queries.Summary) -> str:

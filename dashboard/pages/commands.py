@@ -16,8 +16,8 @@ from arrester.controlplane import actions, queries
 from arrester.dashboard.components import command_delivery, filters, forms
 from arrester.dashboard.page_frame import Notice, page
 from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person, for_operators, for_people
-from arrester.domain.commands.in_progress import cancel_refusal
 from arrester.domain.commands.kinds import KINDS, Subject
+from arrester.domain.commands.refusals.in_progress import cancel_refusal
 from arrester.domain.commands.rollout import wave_ends
 from arrester.domain.identity.uuids import uuid7
 from arrester.domain.state.states import CommandState, CommandStatus

@@ -15,7 +15,8 @@ from django.utils.http import urlencode
 from arrester.controlplane import queries
 from arrester.controlplane.queries import GroupDetail
 from arrester.controlplane.store.column_values import MAX_BIGINT
-from arrester.dashboard.components import buttons, failure_rates, filters, time_range
+from arrester.dashboard.components import buttons, filters, time_range
+from arrester.dashboard.components.charts import failure_rates
 from arrester.dashboard.page_frame import (
     Notice,
     as_of_context,
@@ -24,7 +25,7 @@ from arrester.dashboard.page_frame import (
     restore_query,
 )
 from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person, for_people
-from arrester.dashboard.rest.error_groups import ErrorGroupSerializer
+from arrester.dashboard.rest.resources.error_groups import ErrorGroupSerializer
 from arrester.dashboard.text import issue_markdown, record_text
 from arrester.domain.errors import InvalidValue, NotFound
 from arrester.domain.events import RecordFailed, StoredEvent

@@ -22,7 +22,7 @@ from django.views.decorators.http import require_GET
 from arrester.controlplane import access, queries
 from arrester.dashboard.components import filters
 from arrester.dashboard.permissions import Person, for_people
-from arrester.dashboard.rest.failures import FailureSerializer
+from arrester.dashboard.rest.resources.failures import FailureSerializer
 from arrester.dashboard.text import audit_text, event_text
 from arrester.domain.errors import InvalidValue
 
@@ -203,7 +203,7 @@ def export(request: HttpRequest, who: Person, what: str, form: str) -> HttpRespo
 
 
 def _as_person(who: Person, read: Read) -> Read:
-    """Return `read` for the person, also after the view has ended."""
+    """Return `read` for the person, also after the request."""
 
     def reading(cursor: str | None) -> queries.Page[Any]:
         access.enter(who)

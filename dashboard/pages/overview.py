@@ -9,13 +9,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from arrester.controlplane import queries
-from arrester.dashboard.components import (
-    attention,
-    failure_rates,
-    fair_shares,
-    pipeline_lines,
-    time_range,
-)
+from arrester.dashboard.components import attention, fair_shares, pipeline_lines, time_range
+from arrester.dashboard.components.charts import failure_rates
 from arrester.dashboard.page_frame import page
 from arrester.dashboard.permissions import Person, for_people
 

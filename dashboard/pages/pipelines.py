@@ -14,12 +14,12 @@ from arrester.dashboard.components import (
     attention,
     buttons,
     filters,
-    flow_charts,
     page_numbers,
     pipeline_lines,
     time_range,
 )
 from arrester.dashboard.components.attention import Attention
+from arrester.dashboard.components.charts import flow_charts
 from arrester.dashboard.page_frame import Notice, page, restore_query
 from arrester.dashboard.permissions import Person, for_people
 from arrester.dashboard.text import policy_text

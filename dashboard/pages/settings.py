@@ -12,8 +12,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from arrester.controlplane import actions, queries, signing
-from arrester.controlplane.actions import tokens
-from arrester.controlplane.roles import Role, TokenScope
+from arrester.controlplane.access.roles import Role, TokenScope
+from arrester.controlplane.actions.access import tokens
 from arrester.dashboard.page_frame import Notice, page
 from arrester.dashboard.permissions import (
     Person,

@@ -15,11 +15,11 @@ from arrester.dashboard.components import (
     attempt_folds,
     buttons,
     command_delivery,
-    failure_rates,
     filters,
     time_range,
 )
-from arrester.dashboard.components.state_timeline import strip
+from arrester.dashboard.components.charts import failure_rates
+from arrester.dashboard.components.charts.state_timeline import strip
 from arrester.dashboard.page_frame import (
     Notice,
     as_of_context,

@@ -12,8 +12,8 @@ from rest_framework.request import Request
 from rest_framework.throttling import UserRateThrottle
 
 from arrester.controlplane import actions
+from arrester.controlplane.access.roles import TokenScope
 from arrester.controlplane.models import RestToken
-from arrester.controlplane.roles import TokenScope
 
 
 class RestTokenAuthentication(TokenAuthentication):

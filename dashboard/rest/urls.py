@@ -6,12 +6,10 @@ from django.urls import path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from arrester.dashboard import http_errors
-from arrester.dashboard.rest import (
-    agent_key,
-    agents,
+from arrester.dashboard.rest.access import agent_key, agents, audit, tokens
+from arrester.dashboard.rest.resources import (
     alerts,
     applications,
-    audit,
     commands,
     dead_letters,
     error_groups,
@@ -23,7 +21,6 @@ from arrester.dashboard.rest import (
     redrives,
     server,
     tasks,
-    tokens,
 )
 
 # It renders HTML only, and could not answer OPTIONS.

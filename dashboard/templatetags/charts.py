@@ -15,16 +15,16 @@ from django.urls import reverse
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from arrester.dashboard.components import chart_shapes as shapes
-from arrester.dashboard.components import sparkline
-from arrester.dashboard.components.chart import Chart, Column, MarkerKind, Shape
-from arrester.dashboard.components.sparkline import Spark
+from arrester.dashboard.components.charts import chart_shapes as shapes
+from arrester.dashboard.components.charts import sparkline
+from arrester.dashboard.components.charts.chart import Chart, Column, MarkerKind, Shape
+from arrester.dashboard.components.charts.sparkline import Spark
 from arrester.dashboard.components.time_range import Span
 from arrester.dashboard.templatetags.formats import key
 from arrester.dashboard.templatetags.states import colour, in_run
 from arrester.dashboard.text import policy_text
 from arrester.dashboard.text.policy_text import Meter
-from arrester.domain.state import failure_text
+from arrester.domain import failure_text
 from arrester.domain.state.live_runs import RunStatus
 from arrester.domain.state.states import GroupState, TaskState, ThreadState
 

@@ -8,12 +8,13 @@ from django import template
 from django.urls import reverse
 
 from arrester.controlplane import queries
-from arrester.controlplane.login_attempts import LoginAct
+from arrester.controlplane.access.login_attempts import LoginAct
 from arrester.dashboard.components import command_delivery
 from arrester.dashboard.text import audit_text, event_text
+from arrester.domain import failure_text
 from arrester.domain.events import RecordFailed, StoredEvent
 from arrester.domain.identity.names import TaskId, task_id
-from arrester.domain.state import error_groups, failure_text
+from arrester.domain.state import error_groups
 from arrester.domain.state.states import GroupState
 
 register = template.Library()

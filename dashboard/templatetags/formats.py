@@ -21,10 +21,9 @@ from arrester.dashboard.text import (
     verdict_text,
 )
 from arrester.dashboard.text.glossary import TERMS
-from arrester.domain import visible_text
+from arrester.domain import failure_text, visible_text
 from arrester.domain.identity.names import TaskId
 from arrester.domain.plural import plural
-from arrester.domain.state import failure_text
 from arrester.domain.state.error_groups import PERIODS
 
 #: Names with values in a line.

@@ -50,8 +50,8 @@ from arrester.domain.events import (
     ThreadReplaced,
     ThreadStarted,
 )
+from arrester.domain.failure_text import cause, short
 from arrester.domain.plural import plural
-from arrester.domain.state.failure_text import cause, short
 from arrester.domain.state.states import GroupState, TaskStatus
 
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")

@@ -44,7 +44,7 @@ TERMS = {
     "outage": "Many records of one micro-batch fail with one cause.",
     "outbox": "Journal entries whose events are not sent yet.",
     "pause offset": "The position at which a task is PAUSED; that record and later ones are held.",
-    "pending-drain key": "The Redis key of a stream that has to be drained.",
+    "pending-fold key": "The Redis key of a stream that has to be drained.",
     "policy": "What a stage answers to failures: CONTINUE, RETRY, PAUSE or FAIL.",
     "quarantine": "Invalid or too old entries from agents, stored unchanged.",
     "reported in full": "A failure with its record and trace.",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from arrester.domain import failure_text
 from arrester.domain.events import StoredEvent
-from arrester.domain.state import failure_text
 from arrester.domain.state.states import GroupState
 
 #: Longer traces are truncated.

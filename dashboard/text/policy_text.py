@@ -7,13 +7,13 @@ from datetime import datetime
 from typing import NamedTuple, cast
 
 from arrester.controlplane import queries
+from arrester.domain import failure_text
 from arrester.domain.events import (
     PipelineDescribed,
     StageAnswer,
     StageCommanded,
     StageDescribed,
 )
-from arrester.domain.state import failure_text
 from arrester.domain.state.policy_overrides import policy_refusal
 from arrester.domain.state.states import TaskState, ThreadState
 from arrester.domain.state.uncaught_policy import UncaughtAnswer

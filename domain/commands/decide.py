@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from arrester.domain.commands.kinds import IN_PARTS, KINDS, AppliedBy
 from arrester.domain.commands.recipients import open_commands
-from arrester.domain.commands.refusals import refusal
+from arrester.domain.commands.refusals.commands import refusal
 from arrester.domain.commands.request import CommandRequest
 from arrester.domain.commands.request_checks import check
 from arrester.domain.commands.rollout import ROLLOUT_EXPIRY

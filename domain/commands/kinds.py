@@ -8,7 +8,7 @@ from typing import Final, Literal
 from uuid import UUID
 
 from arrester.domain.commands import recipients as to
-from arrester.domain.commands import task_refusals
+from arrester.domain.commands.refusals import tasks as task_refusals
 from arrester.domain.commands.request import CommandRequest
 from arrester.domain.events import CommandKind, ResumeHow
 from arrester.domain.python_versions import StrEnum

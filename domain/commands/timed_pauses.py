@@ -9,7 +9,7 @@ import msgspec
 
 from arrester.domain.commands.decide import decide
 from arrester.domain.commands.recipients import instance_of_run
-from arrester.domain.commands.refusals import refusal
+from arrester.domain.commands.refusals.commands import refusal
 from arrester.domain.commands.request import CommandRequest
 from arrester.domain.events import CommandKind, Event
 from arrester.domain.state.states import TaskState

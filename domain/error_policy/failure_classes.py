@@ -105,7 +105,7 @@ FATAL: dict[str, tuple[str, ...]] = {
         "psycopg.errors.UndefinedTable",
         "psycopg.errors.DatabaseDropped",
         *sqlstates.FATAL_MISSING,
-        "arrester.agents.definition.iceberg_table.TableReplaced",
+        "arrester.agents.definition.stores.iceberg_table.TableReplaced",
     ),
     "unknown server error": (
         KAFKA + "UnknownServerException",
@@ -119,7 +119,7 @@ FATAL: dict[str, tuple[str, ...]] = {
         "java.lang.ClassCastException",
         # Of the JVM, not of one record; any other Error, such as AssertionError, is of its record.
         "java.lang.LinkageError",
-        "java.lang.ThreadDeath",
+        "java.lang.ThreadEnd",
         "java.lang.VirtualMachineError",
         "org.apache.spark.SparkUpgradeException",
         "INCONSISTENT_BEHAVIOR_CROSS_VERSION",
@@ -219,7 +219,7 @@ RETRIABLE: dict[str, tuple[str, ...]] = {
         "psycopg.errors.ReadOnlySqlTransaction",
         "psycopg.errors.IdleInTransactionSessionTimeout",
         "psycopg.errors.TransactionTimeout",
-        "arrester.agents.definition.jdbc_call.StagedRowsDiffer",
+        "arrester.agents.definition.stores.jdbc_call.StagedRowsDiffer",
     ),
     "database busy, or away": tuple(sqlstates.RETRIABLE),
 }

@@ -11,7 +11,7 @@ from arrester.domain.error_policy.classify import DEFAULT_TABLE, ClassificationT
 from arrester.domain.error_policy.exception_identity import Cause, known_as
 from arrester.domain.error_policy.retry import RetryPolicy
 from arrester.domain.error_policy.tolerance import Tolerance
-from arrester.domain.events import Response
+from arrester.domain.events import FinalResponse
 from arrester.domain.python_versions import StrEnum
 
 
@@ -29,8 +29,8 @@ class StageKind(StrEnum):
         return cls(stage.partition(":")[0])
 
 
-class Answer(StrEnum):
-    """The valid answers of a handler."""
+class Response(StrEnum):
+    """The response of a handler to a failed record (KIP-210, KIP-990); RETRY is no final one."""
 
     CONTINUE = "CONTINUE"
     RESUME = "CONTINUE"  # its name in today's Kafka Streams; one response
@@ -55,9 +55,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     tolerance: Tolerance = Tolerance()
     table: ClassificationTable = DEFAULT_TABLE
     #: Answers by the name of a class or condition, before any handler is called.
-    by_class: Mapping[str, Answer] = {}
+    by_class: Mapping[str, Response] = {}
 
-    def answer_for(self, cause: Cause) -> Answer | None:
+    def answer_for(self, cause: Cause) -> Response | None:
         """Return the declared answer to such a failure; the most specific name wins."""
         name = known_as(cause, self.by_class)
         return None if name is None else self.by_class[name]
@@ -74,7 +74,7 @@ class OutagePolicy(msgspec.Struct, frozen=True, kw_only=True):
     #: Fewer failed records are never an outage.
     minimum: int = 100
     #: PAUSE stops each task at its first such record, FAIL ends the thread.
-    response: Response = Response.PAUSE
+    response: FinalResponse = FinalResponse.PAUSE
 
     def is_outage(self, failed: int, records: int) -> bool:
         """Whether `failed` of `records` with one cause are an outage."""

@@ -40,7 +40,7 @@ class FlowMeasured(Data, frozen=True, kw_only=True, tag=True):
     held: Count = 0
     #: Held before, and now written or skipped.
     drained: Count = 0
-    #: How many micro-batches took how long, by `phase:bucket`, see `state.durations`.
+    #: How many micro-batches took how long, by `phase:bucket`, see `domain.durations`.
     durations: dict[str, Count] = msgspec.field(default_factory=dict)
     #: The end of the last micro-batch.
     last_batch_at: Moment | None = None

@@ -20,8 +20,8 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 DRIVER: Final = "driver"
 
 
-class Response(StrEnum):
-    """The response to a failed record (KIP-210, KIP-990)."""
+class FinalResponse(StrEnum):
+    """The response to a failed record after all attempts (KIP-210, KIP-990)."""
 
     CONTINUE = "CONTINUE"
     PAUSE = "PAUSE"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from arrester.domain.events.parts import Count, Data, Failure, Position, Response
+from arrester.domain.events.parts import Count, Data, Failure, FinalResponse, Position
 
 
 class RecordFailed(Data, frozen=True, kw_only=True, tag=True):
@@ -13,7 +13,7 @@ class RecordFailed(Data, frozen=True, kw_only=True, tag=True):
     task: str | None
     position: Position | None
     failure: Failure
-    response: Response
+    response: FinalResponse
     #: The record's key, if the pipeline names one.
     key: str | None = None
     #: The same record failed again after a resume or restart: an attempt, not another record.
@@ -32,7 +32,7 @@ class FailuresCounted(Data, frozen=True, kw_only=True, tag=True):
 
     task: str | None
     failure: Failure
-    response: Response
+    response: FinalResponse
     count: Count
     first_position: Position | None
     last_position: Position | None

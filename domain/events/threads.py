@@ -11,9 +11,9 @@ from arrester.domain.events.parts import (
     Count,
     Data,
     Failure,
+    FinalResponse,
     Moment,
     Position,
-    Response,
 )
 
 #: The answers that a person may set for all failures of a stage.
@@ -57,7 +57,7 @@ class OutageFound(Data, frozen=True, kw_only=True, tag=True):
     #: All records of the micro-batch.
     records: Count
     #: PAUSE: each task stops at its first such record. FAIL: the run ends.
-    response: Response
+    response: FinalResponse
     #: `failed` is an estimate from a sample.
     estimated: bool = False
 
@@ -125,7 +125,7 @@ class PipelineDescribed(Data, frozen=True, kw_only=True, tag=True):
         float | None, Meta(description="Null: each record is handled by itself.")
     ] = None
     outage_minimum: Count = 0
-    outage_response: Response | None = None
+    outage_response: FinalResponse | None = None
     #: errors.dlq.*
     dead_letter_format: Annotated[
         str | None, Meta(description="Null: skipped records are not stored.")

@@ -17,9 +17,9 @@ LOST_AFTER_SECONDS = 30
 OVERLOAD_SECONDS = 30
 #: How long an instance may take to answer a request for a report.
 REPORT_SECONDS = 60
-#: The lifetime of the pending-drain key without a renewal. With two checks of `wake`, of at most a
+#: The lifetime of the pending-fold key without a renewal. With two checks of `wake`, of at most a
 #: second each, a dead fold is requested again after 5 s.
-PENDING_DRAIN_SECONDS = 3
+PENDING_FOLD_SECONDS = 3
 EVENT_STREAMS = "arrester:*:events"
 #: Since when the server has watched this Redis without a gap, and when it last checked.
 WATCH = "arrester:watch"
@@ -98,8 +98,8 @@ def signed_state(application: str) -> str:
     return f"arrester:{application}:state:signed"
 
 
-def pending_drain(application: str) -> str:
-    """The pending-drain key: a fold of the stream is requested or running.
+def pending_fold(application: str) -> str:
+    """The pending-fold key: a fold of the stream is requested or running.
 
     It holds the id of the valid message until a running fold overwrites it.
     """

@@ -12,8 +12,8 @@ from arrester.domain.events import (
     Event,
     Failure,
     FailuresCounted,
+    FinalResponse,
     RecordFailed,
-    Response,
     Run,
     StoredEvent,
     TaskEvent,
@@ -97,7 +97,7 @@ class BulkFold:
             tasks[task].add(counts, occurred_at, sequence)
             groups[cause].add(failed.failed_per_event, occurred_at, sequence, message)
         self._failed += failed.failed_per_event * failed.size
-        if failed.response is not Response.CONTINUE and not self._is_late(run):
+        if failed.response is not FinalResponse.CONTINUE and not self._is_late(run):
             for index, task in enumerate(failed.tasks):
                 tasks[task].set_failure(failed.data(index).failure, stored.sequence + index)
         return True

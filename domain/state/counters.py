@@ -11,10 +11,10 @@ from arrester.domain.events import (
     DeadLettersFailed,
     Failure,
     FailuresCounted,
+    FinalResponse,
     RecordFailed,
     RecordsDeadLettered,
     RecordsRedriven,
-    Response,
     RetriesCounted,
 )
 from arrester.domain.state.states import GroupState, TaskState, TaskStatus
@@ -37,7 +37,7 @@ class FailureCounts(NamedTuple):
 
     @classmethod
     def of(
-        cls, *, failed: int, operations: int, attempts: int, response: Response, logged: bool
+        cls, *, failed: int, operations: int, attempts: int, response: FinalResponse, logged: bool
     ) -> FailureCounts:
         """Return the counts of `operations` that failed, each after so many attempts.
 
@@ -47,7 +47,7 @@ class FailureCounts(NamedTuple):
             failed=failed,
             attempts=operations * attempts,
             retries=operations * (attempts - 1),
-            skipped=operations if response is Response.CONTINUE else 0,
+            skipped=operations if response is FinalResponse.CONTINUE else 0,
             logged=operations if logged else 0,
         )
 
@@ -96,7 +96,11 @@ class TaskSums:
             logged=event.logged,
         )
         self.add(counts, occurred_at, sequence)
-        if isinstance(event, RecordFailed) and event.response is not Response.CONTINUE and not late:
+        if (
+            isinstance(event, RecordFailed)
+            and event.response is not FinalResponse.CONTINUE
+            and not late
+        ):
             self.set_failure(event.failure, sequence)
 
     def count(self, event: CountedEvent, occurred_at: datetime, sequence: int) -> None:

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from arrester.domain.error_policy.tolerance import Tally, Tolerance, Window, count
 from arrester.domain.events import (
     FailuresCounted,
+    FinalResponse,
     PipelineDescribed,
     RecordFailed,
-    Response,
 )
 from arrester.domain.python_versions import UTC
 from arrester.domain.state.evolve import At
@@ -53,7 +53,7 @@ def add_usage(
 ) -> tuple[TaskState, ThreadState]:
     """Return task and thread after records were left out; unchanged if no limit counts them."""
     policy = thread.policy
-    left_out = data.response is Response.CONTINUE and at.epoch == thread.epoch
+    left_out = data.response is FinalResponse.CONTINUE and at.epoch == thread.epoch
     if policy is None or not left_out or not is_bounded(policy):
         return task, thread
     before = task.spent

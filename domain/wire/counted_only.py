@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from arrester.domain.events import (
     Event,
     FailuresCounted,
+    FinalResponse,
     RecordFailed,
-    Response,
     Run,
 )
 
-_Group = tuple[Run | None, str | None, str, Response, bool]
+_Group = tuple[Run | None, str | None, str, FinalResponse, bool]
 
 
 def counted_only(events: Sequence[Event]) -> list[Event]:
@@ -42,7 +42,11 @@ def counted_only(events: Sequence[Event]) -> list[Event]:
 
 
 def _only_counts(data: RecordFailed) -> bool:
-    return data.response is Response.CONTINUE and not data.recurrence and data.failure.attempts == 1
+    return (
+        data.response is FinalResponse.CONTINUE
+        and not data.recurrence
+        and data.failure.attempts == 1
+    )
 
 
 def _counted(data: RecordFailed) -> FailuresCounted:

@@ -19,9 +19,9 @@ from arrester.domain.events import (
     Data,
     Event,
     Failure,
+    FinalResponse,
     Position,
     RecordFailed,
-    Response,
     Run,
     StoredEvent,
 )
@@ -56,7 +56,7 @@ class FailedRecords(NamedTuple):
 
     run: Run
     instance: UUID | None
-    response: Response
+    response: FinalResponse
     attempts: Count
     recurrence: bool
     logged: bool
@@ -220,7 +220,7 @@ def to_columns(events: Iterable[Event]) -> Iterator[Element]:
             yield _columns(shared, group)
 
 
-_Shared = tuple[Run, UUID | None, Response, int, bool, bool]
+_Shared = tuple[Run, UUID | None, FinalResponse, int, bool, bool]
 
 
 def _shared(event: Event) -> _Shared | None:

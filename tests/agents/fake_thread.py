@@ -16,7 +16,7 @@ from arrester.agents.runtime.thread_protocol import (
     PolicyCommand,
     RedriveCommand,
     ThreadCommand,
-    ThreadDeath,
+    ThreadEnd,
 )
 from arrester.domain.commands.kinds import TaskAct
 from arrester.domain.events import (
@@ -51,7 +51,7 @@ class FakeThread:
     """`paused` are the keys of PAUSED tasks; `journal` survives the thread."""
 
     outbox: Outbox
-    on_death: Callable[[ThreadDeath], None]
+    on_end: Callable[[ThreadEnd], None]
     pipeline_name: str = "delays"
     checkpoint_id: str = "c1"
     epoch: int = 1
@@ -111,17 +111,17 @@ class FakeThread:
             return False
         graceful = self.busy_seconds <= timeout_seconds
         forced = self.forced.wait(min(self.busy_seconds, timeout_seconds))
-        self.die(ThreadDeath(reason))
+        self.die(ThreadEnd(reason))
         return graceful and not forced
 
     def force_stop(self) -> None:
         self.forced.set()
 
-    def die(self, death: ThreadDeath) -> None:
+    def die(self, end: ThreadEnd) -> None:
         self.alive = False
-        self._put(death.event)
+        self._put(end.event)
         if not self.is_stopping:
-            self.on_death(death)
+            self.on_end(end)
         self.is_end_handled = True
 
     def tasks(self) -> list[TaskState]:

@@ -33,16 +33,16 @@ from pyspark.sql import functions as F
 
 from arrester.agents.config import AgentConfig
 from arrester.agents.definition.builder import define
-from arrester.agents.definition.files import StagedFiles
+from arrester.agents.definition.stores.files import StagedFiles
 from arrester.agents.handlers import ErrorContext, LogAndContinue, LogAndPause, Record, RecordError
 from arrester.agents.journal.entries import Entry
 from arrester.agents.journal.journal import Journal
 from arrester.agents.run.thread import PipelineThread
 from arrester.agents.runtime.thread_protocol import PipelineCommand, TaskCommand
-from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection
+from arrester.agents.spark.jvm.stores.jdbc_connection import JdbcConnection
 from arrester.agents.transport.flow_store import FlowStore, Pending
 from arrester.agents.transport.spool_ownership import open_spool
-from arrester.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.policy import Response
 from arrester.domain.events import Event, ResumeHow
 from arrester.domain.state.states import ThreadStatus
 from tests import delta_lake, iceberg
@@ -197,8 +197,8 @@ def dying_sink(folder: Path, point: str) -> Callable[[DataFrame, int], None]:
 class ByValue:
     """A handler to be called: it skips some records and pauses the task of others."""
 
-    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
-        return Answer.CONTINUE if record.row["value"] == "skip" else Answer.PAUSE
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Response:
+        return Response.CONTINUE if record.row["value"] == "skip" else Response.PAUSE
 
 
 def source_in(spark: SparkSession, folder: Path) -> DataFrame:
@@ -290,7 +290,7 @@ def main(folder: Path, point: str, end: str) -> None:
             {"errors.dlq.enable": True, "errors.dlq.path": str(folder / "dlq")},
             environment={"ARRESTER_SPOOL": str(folder / "spool"), "REDIS_URL": "redis://unused"},
         ),
-        on_death=lambda death: print(death, flush=True),
+        on_end=lambda end: print(end, flush=True),
     )
     if end == "jdbc":
         die_in_transaction(point)

@@ -27,7 +27,7 @@ from arrester.agents.handlers import LogAndContinue, LogAndPause, Record
 from arrester.agents.journal.fencing import claim
 from arrester.agents.journal.storage import LocalStorage
 from arrester.agents.run.thread import PipelineThread
-from arrester.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.policy import Response
 from arrester.domain.identity.uuids import uuid7
 from tests.agents.pipeline_bench import APPLICATION, SCHEMA, write_batch
 from tests.histories import POLICY
@@ -187,10 +187,10 @@ def shutdown_in_a_micro_batch(scene: Scene) -> None:
     entered = threading.Event()
 
     class Slow:
-        def handle(self, context: object, record: Record, error: object) -> Answer:
+        def handle(self, context: object, record: Record, error: object) -> Response:
             entered.set()
             wait_until(lambda: thread._stop_signal.is_requested)
-            return Answer.CONTINUE
+            return Response.CONTINUE
 
     with scene.agent:
         step = scene.define().process("check", checked, on_error=Slow())

@@ -18,7 +18,7 @@ from arrester.agents.definition.builder import PipelineBuilder, define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import Handler, LogAndPause
 from arrester.agents.run.thread import PipelineThread
-from arrester.agents.runtime.thread_protocol import ThreadDeath
+from arrester.agents.runtime.thread_protocol import ThreadEnd
 from arrester.agents.transport.flow_store import FlowStore
 from arrester.domain.events import Event, StoredEvent
 from arrester.domain.state.states import ThreadStatus
@@ -120,7 +120,7 @@ class Bench:
         self.folder = folder
         self.checkpoint = str(folder / "checkpoint")
         self.outbox = MemoryOutbox()
-        self.deaths: list[ThreadDeath] = []
+        self.ends: list[ThreadEnd] = []
         self.threads: list[PipelineThread] = []
         self._files = 0
 
@@ -172,7 +172,7 @@ class Bench:
             instance=instance or uuid4(),
             outbox=self.outbox,
             config=self.config(**keys),
-            on_death=self.deaths.append,
+            on_end=self.ends.append,
         )
         self.threads.append(thread)
         return thread
@@ -204,7 +204,7 @@ class Bench:
 
     def wait_for_input(self) -> None:
         """Wait until every file that was added is a committed micro-batch."""
-        wait_until(lambda: self.committed() >= self._files - 1 or bool(self.deaths), what="commits")
+        wait_until(lambda: self.committed() >= self._files - 1 or bool(self.ends), what="commits")
 
     def written(self) -> list[tuple[str, int]]:
         """Return task and position of the rows in the sink, in the order of its numbers."""

@@ -10,8 +10,8 @@ from arrester.domain.events import (
     Body,
     Event,
     Failure,
+    FinalResponse,
     RecordFailed,
-    Response,
     Run,
     TaskPaused,
 )
@@ -40,7 +40,7 @@ def failed(
     *,
     task: str = "JFK",
     message: str = "bad",
-    response: Response = Response.CONTINUE,
+    response: FinalResponse = FinalResponse.CONTINUE,
     recurrence: bool = False,
     attempts: int = 1,
     text: str = "",

@@ -311,6 +311,6 @@ def test_a_repeated_micro_batch_is_delivered_as_documented(
             thread = bench.start(pipeline)
             wait_until(lambda: commit.exists() or not thread.is_running, what=sink)  # noqa: B023
             bench.stop()
-        assert all(each.finished for each in bench.deaths), sink
+        assert all(each.finished for each in bench.ends), sink
         times = {"exactly once": 1, "at least once": 2}[delivery]
         assert sinks.count(sink) == times * len(ROWS), sink

@@ -228,7 +228,7 @@ def test_two_topics_with_a_pause_a_restart_transactions_and_a_new_partition(
     ]
     wait_for_rows(connected, out, *rows)
     bench.stop()
-    assert bench.deaths == []
+    assert bench.ends == []
     reported = {(each.task, each.first_position) for each in bench.outbox.of(RecordsDeadLettered)}
     assert reported == {(f"{second}-0", 1), (f"{topic}-0", 2)}
     assert kafka_broker.partitions(target) == 5
@@ -249,7 +249,7 @@ def test_a_missing_topic_of_dead_letters_is_created_as_configured(
     bench.start(guarded(bench, source), **settings(target, kafka_broker, **configured))
     bench.wait_for_input()
     bench.stop()
-    assert bench.deaths == []
+    assert bench.ends == []
     assert kafka_broker.partitions(target) == 3
     [message] = kafka_broker.messages(target)
     assert (message.key(), message.value()) == (None, b"no json")
@@ -270,7 +270,7 @@ def test_a_dead_letter_that_the_broker_refuses_is_sent_when_the_topic_accepts_it
     bench.start(guarded(bench, source), **keys, production_exception_handler=handler)
     bench.wait_for_input()
     bench.stop()
-    assert bench.deaths == []
+    assert bench.ends == []
     assert [message.value() for message in kafka_broker.messages(topic)] == [b"small"]
     # Each once more with shortened headers; the first one again before the second micro-batch's.
     assert [

@@ -88,11 +88,11 @@ def test_expired_offsets_and_a_topic_made_again_keep_held_records(
 
     def fails_with(message: str) -> None:
         start("true")
-        wait_until(lambda: bool(bench.deaths), what="the end of the run")
-        [death] = bench.deaths
-        assert death.reason.startswith("Some data may have been lost") or ".Kafka" in death.reason
-        assert message in str(death.exception)
-        bench.deaths.clear()
+        wait_until(lambda: bool(bench.ends), what="the end of the run")
+        [end] = bench.ends
+        assert end.reason.startswith("Some data may have been lost") or ".Kafka" in end.reason
+        assert message in str(end.exception)
+        bench.ends.clear()
 
     def broken(df: DataFrame, number: int) -> None:
         raise RuntimeError("not now")
@@ -101,14 +101,14 @@ def test_expired_offsets_and_a_topic_made_again_keep_held_records(
         def held() -> list[int]:
             return [each.held for each in bench.threads[-1].paused_tasks()]
 
-        wait_until(lambda: bench.deaths or held() == [number], what="held records")
-        assert bench.deaths == []
+        wait_until(lambda: bench.ends or held() == [number], what="held records")
+        assert bench.ends == []
 
     kafka_broker.send(topic, *sent[:5])
     # The run ends after its decision. As retention does, the broker then deletes all records.
     start("true", breaks=True)
-    wait_until(lambda: bool(bench.deaths), what="the end of the run")
-    bench.deaths.clear()
+    wait_until(lambda: bool(bench.ends), what="the end of the run")
+    bench.ends.clear()
     kafka_broker.send(topic, *sent[5:8])
     kafka_broker.delete_records(topic, 7)
     fails_with("failOnDataLoss")
@@ -132,7 +132,7 @@ def test_expired_offsets_and_a_topic_made_again_keep_held_records(
     wait_until(lambda: values(connected, out).total() >= expected.total(), what="rows in the sink")
     bench.stop()
     assert values(connected, out) == expected
-    assert bench.deaths == []
+    assert bench.ends == []
     assert [each.value() for each in kafka_broker.messages(target)] == [sent[2].value]
 
 
@@ -172,7 +172,7 @@ def test_a_broker_that_is_killed_while_a_task_is_paused(
     skipper.join(PATIENCE_SECONDS)
     wait_for_rows(connected, out, *(as_written(topic, n, sent[n]) for n in (0, 2, 3, 4, 5, 6, 7)))
     bench.stop()
-    assert bench.deaths == []
+    assert bench.ends == []
     messages = kafka_broker.messages(target)
     assert {each.value() for each in messages} == {sent[1].value}
     [reported] = bench.outbox.of(RecordsDeadLettered)
@@ -227,6 +227,6 @@ def test_a_pattern_with_a_new_topic_a_compacted_one_and_records_of_ten_megabytes
     skip(bench)
     wait_for_rows(connected, out, *rows, as_written(plain, 3, large[2]))
     bench.stop()
-    assert bench.deaths == []
+    assert bench.ends == []
     values = [each.value() for each in kafka_broker.messages(target)]
     assert sorted(map(hash, values)) == sorted(map(hash, (invalid.value, large[1].value)))

@@ -94,12 +94,12 @@ def test_errors_of_the_client_are_answered_as_documented(
         Sent(value=b"d", key=b"fenced"),
     )
     bench.start(pipeline, **keys)
-    wait_until(lambda: arrived() == [b"a", b"b"] or bool(bench.deaths), what="first records")
+    wait_until(lambda: arrived() == [b"a", b"b"] or bool(bench.ends), what="first records")
     # A missing topic is retried, and nothing later is sent.
     kafka_broker.make(missing)
-    wait_until(lambda: arrived()[-1:] == [b"d"] or bool(bench.deaths), what="all records")
+    wait_until(lambda: arrived()[-1:] == [b"d"] or bool(bench.ends), what="all records")
     bench.wait_for_input()
-    assert bench.deaths == []
+    assert bench.ends == []
     # A fenced client restarts the query, which sends its micro-batch again.
     assert (bench.folder / "fenced").exists()
     assert set(arrived()) == {b"a", b"b", b"d"}
@@ -110,13 +110,13 @@ def test_errors_of_the_client_are_answered_as_documented(
     # No handler is called: no record could be sent.
     kafka_broker.deny_writes(target)
     kafka_broker.send(topic, Sent(value=b"e"))
-    wait_until(lambda: bool(bench.deaths), what="the end of the run")
-    [death] = bench.deaths
-    assert "Topic authorization failed" in death.reason
+    wait_until(lambda: bool(bench.ends), what="the end of the run")
+    [end] = bench.ends
+    assert "Topic authorization failed" in end.reason
     kafka_broker.allow_writes(target)
-    bench.deaths.clear()
+    bench.ends.clear()
     bench.start(pipeline, **keys)
-    wait_until(lambda: arrived()[-1:] == [b"e"] or bool(bench.deaths), what="the last record")
+    wait_until(lambda: arrived()[-1:] == [b"e"] or bool(bench.ends), what="the last record")
     bench.stop()
-    assert bench.deaths == []
+    assert bench.ends == []
     assert arrived().count(b"e") == 1

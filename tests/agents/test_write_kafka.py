@@ -12,15 +12,15 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from arrester.agents.definition import kafka_topic
 from arrester.agents.definition.builder import PipelineBuilder, define
-from arrester.agents.definition.kafka_topic import KafkaTopic
 from arrester.agents.definition.pipeline import PipelineInvalid
 from arrester.agents.definition.sinks import Sink
+from arrester.agents.definition.stores import kafka_topic
+from arrester.agents.definition.stores.kafka_topic import KafkaTopic
 from arrester.agents.handlers import CONTINUE, LogAndContinue, LogAndPause
 from arrester.agents.spark.jvm.classes import jvm_class
-from arrester.agents.spark.jvm.problems import problem_of
-from arrester.agents.spark.kafka_checks import KafkaUnusable
+from arrester.agents.spark.jvm.exceptions.problems import problem_of
+from arrester.agents.spark.sources.kafka_checks import KafkaUnusable
 from arrester.domain.error_policy.classify import DEFAULT_TABLE, Kind
 from arrester.domain.errors import InvalidValue
 from arrester.domain.events import PipelineDescribed, RecordFailed
@@ -98,8 +98,8 @@ def test_a_repeated_batch_is_written_again_and_a_refused_one_is_answered_as_a_wh
         return [(each.value(), each.key(), each.headers(), each.partition()) for each in messages]
 
     bench.start(replace(pipeline, sink=Sink(function=crash_afterwards)))
-    wait_until(lambda: bool(bench.deaths), what="the end of the run")
-    bench.deaths.clear()
+    wait_until(lambda: bool(bench.ends), what="the end of the run")
+    bench.ends.clear()
     once = [(each.value, each.key, each.headers, 0) for each in good[:3]]
     assert arrived() == once
 
@@ -107,11 +107,11 @@ def test_a_repeated_batch_is_written_again_and_a_refused_one_is_answered_as_a_wh
     large = Sent(value=b"x" * 30_000, partition=1)
     kafka_broker.send(topic, replace(good[3], partition=1), large)
     bench.start(pipeline)
-    wait_until(lambda: bench.committed() >= 1 or bool(bench.deaths))
+    wait_until(lambda: bench.committed() >= 1 or bool(bench.ends))
     kafka_broker.send(topic, replace(good[3], partition=1))
-    wait_until(lambda: len(arrived()) >= 7 or bool(bench.deaths))
+    wait_until(lambda: len(arrived()) >= 7 or bool(bench.ends))
     bench.stop()
-    assert bench.deaths == []
+    assert bench.ends == []
     assert arrived() == [*once, *once, (good[3].value, good[3].key, good[3].headers, 1)]
     described = bench.outbox.of(PipelineDescribed)[-1]
     assert (described.sink, described.atomic) == (f"topic {target}", False)
@@ -218,7 +218,7 @@ def test_wrong_servers_and_topics_are_refused_at_the_start(
     bench.start(checking(waiting).write_kafka(topic))
     kafka_broker.make(f"{topic}-in")
     kafka_broker.send(f"{topic}-in", Sent(value=b"one"))
-    wait_until(lambda: kafka_broker.messages(topic) != [] or bool(bench.deaths))
+    wait_until(lambda: kafka_broker.messages(topic) != [] or bool(bench.ends))
     bench.stop()
     assert [each.value() for each in kafka_broker.messages(topic)] == [b"one"]
 

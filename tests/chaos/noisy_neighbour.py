@@ -32,9 +32,9 @@ from arrester.domain.events import (
     ApplicationShutdownRequested,
     Event,
     Failure,
+    FinalResponse,
     InstanceStarted,
     RecordFailed,
-    Response,
     Run,
     TaskPaused,
     ThreadStarted,
@@ -64,7 +64,7 @@ print(actions.add_agent_credential({name!r}, actor="operator").redis_url)
 """
 _ACCOUNT = """
 from arrester.controlplane import actions
-from arrester.controlplane.roles import Role
+from arrester.controlplane.access.roles import Role
 print(actions.create_account({name!r}, Role.VIEWER, actor="operator"))
 """
 _numbers = count(1)
@@ -306,7 +306,9 @@ def _report(quiet: Redis, number: int, fingerprint: str) -> None:
         message=f"error {fingerprint}",
         fingerprint=fingerprint,
     )
-    failed = RecordFailed(task="a", position=number, failure=failure, response=Response.CONTINUE)
+    failed = RecordFailed(
+        task="a", position=number, failure=failure, response=FinalResponse.CONTINUE
+    )
     start = [_event(ThreadStarted())] if number == 1 else []
     quiet.xadd(redis_keys.events(QUIET), _entry([*start, _event(failed)]))
 
@@ -361,7 +363,7 @@ def _new_errors() -> Iterator[Entry]:
                         task="a",
                         position=number,
                         failure=_failure(number + 10**9),
-                        response=Response.CONTINUE,
+                        response=FinalResponse.CONTINUE,
                     )
                 )
                 for number in range(first, first + _BATCH)
@@ -389,7 +391,9 @@ def _large_texts() -> Iterator[Entry]:
     """Send one letter, repeated: it needs few bytes on its way."""
     for number in range(50):
         failure = _failure(number + 2 * 10**9, "x" * 1_000_000)
-        failed = RecordFailed(task="a", position=1, failure=failure, response=Response.CONTINUE)
+        failed = RecordFailed(
+            task="a", position=1, failure=failure, response=FinalResponse.CONTINUE
+        )
         yield _entry([_event(failed)] * 20)
 
 
@@ -400,7 +404,9 @@ def _invalid_entries() -> Iterator[Entry]:
 
 def _many_events() -> Iterator[Entry]:
     """Send as fast as Redis takes it."""
-    failed = RecordFailed(task="a", position=1, failure=_failure(1), response=Response.CONTINUE)
+    failed = RecordFailed(
+        task="a", position=1, failure=_failure(1), response=FinalResponse.CONTINUE
+    )
     events = codec.encode_batch([_event(failed)] * 1_000)
     while True:
         yield _entry([]) | {"events": events}

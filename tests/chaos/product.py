@@ -30,7 +30,7 @@ PARTS = {
 }
 _CREDENTIALS = """
 from arrester.controlplane import actions
-from arrester.controlplane.roles import TokenScope
+from arrester.controlplane.access.roles import TokenScope
 created = actions.create_token("operator", "chaos", actor="operator", scope=TokenScope.OPERATE)
 agent = actions.add_agent_credential("chaos", actor="operator")
 print(created.text, agent.redis_url)

@@ -12,12 +12,13 @@ import requests
 from click.shell_completion import ShellComplete
 from msgspec.structs import replace
 
-from arrester.cli import client, draining, issue, main, tail
+from arrester.cli import client, draining, issue, main
+from arrester.cli.commands import tail
 from arrester.cli.connection import connection
 from arrester.cli.exit_codes import NotApplied, Refused
 from arrester.cli.session import Session
 from arrester.controlplane import queries
-from arrester.controlplane.roles import TokenScope
+from arrester.controlplane.access.roles import TokenScope
 from arrester.domain.events import RecordsHeld
 from tests.cli.conftest import Arrester, Output
 from tests.dashboard.accounts import token

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from arrester.cli import output
-from arrester.cli.doctor import FINDING_COLUMNS
-from arrester.cli.lists import TASK_COLUMNS
+from arrester.cli.commands.doctor import FINDING_COLUMNS
+from arrester.cli.commands.lists import TASK_COLUMNS
 from tests.terminal import terminal
 
 ADVICE = "Start a Celery worker for the queue arrester."

@@ -37,7 +37,7 @@ def check_reports(case: Case, bench: Bench) -> None:
             "deadletterqueue-produce-requests": task.counters.dlq_records_produced,
             "deadletterqueue-produce-failures": task.counters.dlq_produce_failures,
             "log_level": LEVELS[LogMessage.DEAD_LETTER_FAILED].name,
-            "task_killed": bool(bench.deaths),
+            "task_killed": bool(bench.ends),
         }
     )
     assert case.expect == {name: found[name] for name in expect}

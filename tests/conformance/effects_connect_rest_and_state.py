@@ -10,7 +10,7 @@ from arrester.agents.definition.builder import define
 from arrester.agents.handlers import LogAndContinue, LogAndFail
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.domain.commands.kinds import TaskAct
-from arrester.domain.events import RecordFailed, Response, TaskDied
+from arrester.domain.events import FinalResponse, RecordFailed, TaskDied
 from arrester.domain.state.states import TaskStatus, ThreadStatus
 from tests.agents.pipeline_bench import Bench, server_state, sink_to
 from tests.conformance.cases import Case
@@ -29,7 +29,7 @@ def failing() -> Any:
 def check_trace(case: Case, bench: Bench) -> None:
     bench.add(("0_0", 0, "x"))
     bench.start(bench.checking(failing(), LogAndFail()))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     assert (case.given["task_fails_with"], case.expect["status"]) == ("exception", "FAILED")
     [task] = server_state(bench.outbox.events).tasks.values()
     assert task.status is TaskStatus.DEAD
@@ -53,15 +53,15 @@ def check_source(case: Case, bench: Bench) -> None:
     thread = bench.start(pipeline.write(sink_to(bench.folder / "out")))
     bench.wait_for_input()
     bench.add(("0_0", 1, "boom"))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     assert case.expect["task_stopped"] is (thread.state is ThreadStatus.DEAD)
     assert case.expect["offset_flush_attempted"]
     assert (bench.committed(), bench.positions("0_0")) == (0, [0])
-    failure = bench.deaths[0].failure
+    failure = bench.ends[0].failure
     assert failure is not None
     assert failure.stage == "source"
     assert bench.outbox.of(TaskDied) == []
-    assert Response.CONTINUE not in {each.response for each in bench.outbox.of(RecordFailed)}
+    assert FinalResponse.CONTINUE not in {each.response for each in bench.outbox.of(RecordFailed)}
 
 
 def check_no_roll_up(case: Case, bench: Bench) -> None:

@@ -80,16 +80,16 @@ def check_after_each(case: Case, bench: Bench) -> None:
 
 
 def died(case: Case, bench: Bench, records: list[str]) -> str:
-    """Return the reason of a run's death; each micro-batch has one record of Kafka."""
+    """Return the reason of a run's end; each micro-batch has one record of Kafka."""
     assert case.given["handler_returns"] == "FAIL"
     for offset, record in enumerate(records):
         add_records(bench, KafkaRecord(topic="lines", value=record.encode(), offset=offset))
     builder = define("job", kafka_source(bench), task=F.lit("0_0"))
     builder = builder.process("check", failing(), on_error=LogAndFail())
     thread = bench.start(builder.write(sink_to(bench.folder / "out")))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     assert thread.state is ThreadStatus.DEAD
-    return bench.deaths[0].reason
+    return bench.ends[0].reason
 
 
 def check_resume(case: Case, bench: Bench) -> None:
@@ -122,7 +122,7 @@ def check_fail(case: Case, bench: Bench) -> None:
 
 def check_wraps(case: Case, bench: Bench) -> None:
     reason = died(case, bench, ["ERR"])
-    exception = bench.deaths[0].exception
+    exception = bench.ends[0].exception
     assert "process:check" in reason
     assert isinstance(exception, RecordFatal)
     assert exception.failed.problem.exception_class == "ValueError"

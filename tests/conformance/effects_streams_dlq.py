@@ -8,7 +8,7 @@ from arrester.agents.dead_letters.kafka import topic_destination
 from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.agents.handlers import ErrorContext, LogAndFail, Record, RecordError
 from arrester.agents.spark.ship_worker_code import ship
-from arrester.domain.error_policy.policy import Answer, Policy
+from arrester.domain.error_policy.policy import Policy, Response
 from tests.agents.kafka_cluster import TOO_LARGE, RecordedAdmin, headers_of
 from tests.agents.kafka_records import KafkaRecord, add_records, kafka_source
 from tests.agents.pipeline_bench import Bench
@@ -71,9 +71,9 @@ class Remembering:
     def __init__(self) -> None:
         self.stages: list[str] = []
 
-    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Response:
         self.stages.append(context.stage)
-        return Answer.CONTINUE
+        return Response.CONTINUE
 
 
 def check_send_error(case: Case, bench: Bench) -> None:
@@ -89,12 +89,12 @@ def check_send_error(case: Case, bench: Bench) -> None:
         bench.start(pipeline(bench, step), **settings)
         bench.wait_for_input()
         bench.stop()
-        assert bench.deaths == []
+        assert bench.ends == []
         assert handler.stages == ["produce"]
 
         add_records(bench, KafkaRecord(value=b"another", offset=1))
         bench.start(pipeline(bench, step, on_error=LogAndFail()), **keys(cluster))
-        wait_until(lambda: bool(bench.deaths))
+        wait_until(lambda: bool(bench.ends))
         [delivered] = cluster.messages(TOPIC)
         assert delivered.value() == b"value"
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from arrester.agents.definition.builder import PipelineBuilder, define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import ErrorContext, Handler, Record, RecordError
-from arrester.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.policy import Response
 from tests.agents.pipeline_bench import Bench, sink_to
 
 Row = dict[str, Any]
@@ -21,9 +21,9 @@ class Seen:
     def __init__(self) -> None:
         self.asked: list[tuple[ErrorContext, Record, RecordError]] = []
 
-    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Response:
         self.asked.append((context, record, exception))
-        return Answer.CONTINUE
+        return Response.CONTINUE
 
 
 def failing() -> Any:

@@ -24,13 +24,13 @@ from arrester.agents.error_policy.respond import (
 from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.domain.error_policy.classify import describe
 from arrester.domain.error_policy.exception_identity import Cause
-from arrester.domain.error_policy.policy import Answer, Policy, StageKind
+from arrester.domain.error_policy.policy import Policy, Response, StageKind
 from arrester.domain.error_policy.retry import Attempts, RetryAfter
 from arrester.domain.events import (
     Failure,
+    FinalResponse,
     RecordFailed,
     RecordsDeadLettered,
-    Response,
     RetriesCounted,
     TaskEvent,
 )
@@ -64,7 +64,7 @@ STAGES = Known(
     }
 )
 #: The answers of handlers by their names, which include aliases.
-ANSWERS = Known(Answer.__members__)
+ANSWERS = Known(Response.__members__)
 UNCAUGHT_ANSWERS = Known(UncaughtAnswer.__members__)
 KILL_REASONS = {
     "TOLERANCE_EXCEEDED": "tolerance_exceeded",
@@ -192,12 +192,12 @@ class Task:
             case Decided():
                 self.run = decision.run
                 self.errors += decision.reason is not DecisionReason.ALREADY_FAILED
-                self.dead_letters += decision.response is Response.CONTINUE
+                self.dead_letters += decision.response is FinalResponse.CONTINUE
                 self.report_decision(decision, attempts)
                 return {
-                    Response.CONTINUE: "skipped",
-                    Response.PAUSE: "paused",
-                    Response.FAIL: "task_killed",
+                    FinalResponse.CONTINUE: "skipped",
+                    FinalResponse.PAUSE: "paused",
+                    FinalResponse.FAIL: "task_killed",
                 }[decision.response]
             case SelfHealingFailure():
                 return "not ours"
@@ -212,7 +212,7 @@ class Task:
     @property
     def kill_reason(self) -> str | None:
         """Connect's name of the reason why the task was killed."""
-        if not isinstance(self.last, Decided) or self.last.response is not Response.FAIL:
+        if not isinstance(self.last, Decided) or self.last.response is not FinalResponse.FAIL:
             return None
         return KILL_REASONS[self.last.reason]
 

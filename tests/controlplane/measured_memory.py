@@ -13,8 +13,8 @@ django.setup()
 from django.contrib.auth.models import User  # noqa: E402  # Django has to be ready first
 from django.test import Client  # noqa: E402
 
-from arrester.controlplane import event_streams, redis_client  # noqa: E402
-from arrester.controlplane.ingest import drain  # noqa: E402
+from arrester.controlplane.ingest import fold_stream  # noqa: E402
+from arrester.controlplane.redis import event_streams, redis_client  # noqa: E402
 from arrester.domain.identity import redis_keys  # noqa: E402
 
 
@@ -30,7 +30,7 @@ def peak() -> int:
 
 def fold(application: str) -> None:
     """Fold all entries of an application."""
-    while drain.drain(application).more:
+    while fold_stream.fold_stream(application).more:
         pass
     ends = event_streams.read_ends(redis_client.client(), redis_keys.events(application))
     assert ends.length == 0

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from django.db import ProgrammingError, connection
 
-from arrester.controlplane import access, confined_views
-from arrester.controlplane.roles import Role
+from arrester.controlplane import access
+from arrester.controlplane.access import confined_views
+from arrester.controlplane.access.roles import Role
 
 _COLUMNS = """
 SELECT relname, array_agg(attname || ' ' || format_type(atttypid, atttypmod) ORDER BY attnum)

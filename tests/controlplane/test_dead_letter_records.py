@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from pyarrow import orc, parquet
 from redis import Redis
 
-from arrester.controlplane import dead_letter_records, queries, redis_client, tasks
+from arrester.controlplane import dead_letter_records, queries, tasks
 from arrester.controlplane.celery_workers import HOUSEKEEPING
 from arrester.controlplane.dead_letter_records import files, requests
 from arrester.controlplane.dead_letter_records.files import RecordUnavailable, read_row
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
+from arrester.controlplane.redis import redis_client
 from arrester.domain.events import Event, RecordsDeadLettered
 from arrester.domain.identity import redis_keys
 from tests import histories
@@ -171,7 +172,7 @@ def queue(redis: Redis, folder: Path, settings: LazySettings) -> list[queries.De
     assert example.body is not None
     example = replace(example, body=replace(example.body, redacted=("more.phone",)))
     streams.send(redis, [*histories.started(), example, event])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     found = list(reversed(queries.dead_letters(queries.DeadLetterFilter()).rows))
     write(folder / "1", "parquet", [rows()[0] | {"id": found[0].id}])
     settings.ENVIRONMENT = dataclasses.replace(

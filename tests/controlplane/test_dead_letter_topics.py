@@ -16,7 +16,7 @@ from redis import Redis
 from arrester.controlplane import dead_letter_records, queries, tasks
 from arrester.controlplane.dead_letter_records import requests, topics
 from arrester.controlplane.dead_letter_records.files import RecordUnavailable
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.domain.events import RecordsDeadLettered
 from tests import histories
 from tests.agents.kafka_cluster import KafkaCluster, kafka
@@ -110,7 +110,7 @@ def test_a_worker_reads_the_record_from_the_topic(
     assert isinstance(event.data, RecordsDeadLettered)
     data = replace(event.data, place=f"topic {TOPIC}", format="kafka")
     streams.send(redis, [*histories.started(), replace(event, data=data)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     [found] = queries.dead_letters(queries.DeadLetterFilter()).rows
     refused = dead_letter_records.request(found)
     assert (refused.state, refused.reason) == (requests.State.FAILED, topics.NO_TOPICS)

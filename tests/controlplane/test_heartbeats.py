@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from redis import Redis
 
-from arrester.controlplane import heartbeats
+from arrester.controlplane.redis import heartbeats
 from arrester.domain.identity import redis_keys
 from tests.histories import APPLICATION, INSTANCE
 

@@ -10,7 +10,7 @@ import sys
 import psycopg
 
 from arrester.controlplane import embedded
-from arrester.domain.state import durations
+from arrester.domain import durations
 from tests import services
 
 

@@ -16,10 +16,11 @@ from celery import Celery
 from django.contrib.auth.models import User
 from django.db import ProgrammingError, connection
 
-from arrester.controlplane import embedded, redis_urls
+from arrester.controlplane import embedded
 from arrester.controlplane.celery import broker_tls
 from arrester.controlplane.embedded import EmbeddedError, known_urls
 from arrester.controlplane.env import Environment, InvalidSetting
+from arrester.controlplane.redis import redis_urls
 from arrester.controlplane.settings import database_settings
 from tests.services import REPOSITORY
 

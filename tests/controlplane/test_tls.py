@@ -15,8 +15,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from redis import Redis
 
 from arrester.agents.transport.redis_client import AppendStatus, RedisClient
-from arrester.controlplane import actions, embedded, redis_client, redis_urls
+from arrester.controlplane import actions, embedded
 from arrester.controlplane.celery import broker_tls
+from arrester.controlplane.redis import redis_client, redis_urls
 from arrester.controlplane.settings import database_settings
 from arrester.domain.errors import RedisUnavailable
 from arrester.domain.identity import redis_keys

@@ -10,8 +10,8 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from arrester.controlplane import actions
+from arrester.controlplane.access.roles import Role, TokenScope
 from arrester.controlplane.history import erasure
-from arrester.controlplane.roles import Role, TokenScope
 
 PASSWORD = "a password for tests"
 

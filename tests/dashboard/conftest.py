@@ -10,7 +10,8 @@ from django.test import Client
 from pytest_django.plugin import DjangoDbBlocker
 from redis import Redis
 
-from arrester.controlplane import embedded, redis_client
+from arrester.controlplane import embedded
+from arrester.controlplane.redis import redis_client
 from arrester.dashboard.components import attention
 from tests import services as running_services
 from tests.dashboard.accounts import logged_in, make_user

@@ -18,9 +18,9 @@ from playwright.sync_api import Page
 
 from arrester.agents.failures.payload import Redaction, Reveal
 from arrester.controlplane import actions, models, queries, signing
+from arrester.controlplane.access.login_attempts import PER_NAME_AND_ADDRESS
+from arrester.controlplane.access.roles import Role
 from arrester.controlplane.alerts import configuration
-from arrester.controlplane.login_attempts import PER_NAME_AND_ADDRESS
-from arrester.controlplane.roles import Role
 from arrester.controlplane.store import stream_entry
 from arrester.domain.events import Failure, PipelinePaused, RecordFailed
 from arrester.domain.identity.uuids import uuid7

@@ -6,7 +6,8 @@ from django.utils import timezone
 
 from arrester.controlplane import queries
 from arrester.controlplane.queries import conditions
-from arrester.dashboard.components import attention, failure_rates, time_range
+from arrester.dashboard.components import attention, time_range
+from arrester.dashboard.components.charts import failure_rates
 
 
 def tiles() -> list[attention.Tile]:

@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from arrester.controlplane import actions, queries, redis_client
-from arrester.controlplane.ingest import drain
+from arrester.controlplane import actions, queries
+from arrester.controlplane.ingest import fold_stream
+from arrester.controlplane.redis import redis_client
 from arrester.domain.commands import agent_versions
 from arrester.domain.events import (
     Body,
@@ -18,6 +19,7 @@ from arrester.domain.events import (
     EventData,
     Failure,
     FailuresCounted,
+    FinalResponse,
     FlowMeasured,
     InstanceStarted,
     InstanceStopped,
@@ -28,7 +30,6 @@ from arrester.domain.events import (
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
-    Response,
     ResumeHow,
     Run,
     StageDescribed,
@@ -175,7 +176,7 @@ class Story:
         """Send bytes as a batch, and fold them."""
         fields = {"batch": str(uuid4()), "spool": str(self.spool), "events": packed}
         redis_client.client().xadd(redis_keys.events(self.application), fields)  # type: ignore[arg-type]  # redis-py's dict is invariant
-        drain.drain(self.application)
+        fold_stream.fold_stream(self.application)
 
     def starts(
         self,
@@ -212,13 +213,13 @@ class Story:
     def skips(self, key: str | None, count: int, *, ago: timedelta = timedelta(0)) -> None:
         """Skip records of a task that cannot be parsed, as dead letters."""
         example = RecordFailed(
-            task=key, position=900_000, failure=NA, response=Response.CONTINUE, key="UA1545"
+            task=key, position=900_000, failure=NA, response=FinalResponse.CONTINUE, key="UA1545"
         )
         body = Body(record=RECORD | {"value": "2013,1,1,NA,630,NA"}, redacted=("passenger.name",))
         more = FailuresCounted(
             task=key,
             failure=NA,
-            response=Response.CONTINUE,
+            response=FinalResponse.CONTINUE,
             count=count - 1,
             first_position=900_001,
             last_position=900_000 + count - 1,
@@ -260,7 +261,7 @@ class Story:
         """Pause a task at a failed record."""
         position = 151_974
         failed = RecordFailed(
-            task=key, position=position, failure=cause, response=Response.PAUSE, key="HA51"
+            task=key, position=position, failure=cause, response=FinalResponse.PAUSE, key="HA51"
         )
         body = Body(
             record=RECORD if record is None else record,
@@ -276,7 +277,7 @@ class Story:
 
     def dies_alone(self, key: str, *, cause: Failure = TYPO) -> TaskId:
         """End a task alone at a failed record."""
-        failed = RecordFailed(task=key, position=7, failure=cause, response=Response.FAIL)
+        failed = RecordFailed(task=key, position=7, failure=cause, response=FinalResponse.FAIL)
         died = TaskDied(task=key, position=7, failure=cause, alone=True)
         self.report(failed, died, RecordsHeld(task=key, held=1))
         return self.task(key)

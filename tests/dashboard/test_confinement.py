@@ -18,11 +18,12 @@ from django.test import Client
 from django.urls import reverse
 from redis import Redis
 
-from arrester.controlplane import actions, embedded, models, queries, redis_client
+from arrester.controlplane import actions, embedded, models, queries
+from arrester.controlplane.access.login_attempts import PER_NAME_AND_ADDRESS
+from arrester.controlplane.access.roles import Role, TokenScope
 from arrester.controlplane.alerts.text import test_message as message_text
 from arrester.controlplane.history import audit_verification
-from arrester.controlplane.login_attempts import PER_NAME_AND_ADDRESS
-from arrester.controlplane.roles import Role, TokenScope
+from arrester.controlplane.redis import redis_client
 from arrester.dashboard import permissions
 from arrester.dashboard.pages import exports
 from arrester.dashboard.pages.errors import TABS as ERROR_TABS

@@ -16,8 +16,9 @@ from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
-from arrester.controlplane import actions, models, queries, quotas, redis_client, store
+from arrester.controlplane import actions, models, queries, quotas, store
 from arrester.controlplane.outbound import backpressure, quota_check
+from arrester.controlplane.redis import redis_client
 from arrester.domain.identity import redis_keys
 from arrester.domain.wire import codec
 from tests.controlplane import streams

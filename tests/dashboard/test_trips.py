@@ -17,7 +17,7 @@ from redis import Redis
 
 from arrester import Agent, LogAndContinue, LogAndPause
 from arrester.controlplane import embedded
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.domain.identity import redis_keys
 from tests.agents.flights import FLIGHT, World, validate
 from tests.dashboard.story import Story
@@ -66,14 +66,14 @@ def test_a_failed_record_and_a_command_enter_the_modules_of_the_docs(
         flights.start(world.checkpoint)
         wait_until(lambda: [*tmp_path.glob("sink/*.json")])
         wait_until(lambda: redis.xlen(stream))
-        drain.drain("flights")
+        fold_stream.fold_stream("flights")
         operator.get("/errors")  # imports what the page needs
 
         with failed.counting():
             world.arrive("second", [("JFK", 0, "1000,3")])
             wait_until(agent.paused_tasks)
             wait_until(lambda: redis.xlen(stream))
-            drain.drain("flights")
+            fold_stream.fold_stream("flights")
             [task] = agent.paused_tasks()
             assert "minutes late" in operator.get("/errors").content.decode()
             assert operator.get(f"/tasks/{task.id.digest}").status_code == 200
@@ -84,7 +84,7 @@ def test_a_failed_record_and_a_command_enter_the_modules_of_the_docs(
             assert page.status_code < 400, page.content
             wait_until(lambda: not agent.paused_tasks())
             wait_until(lambda: redis.xlen(stream))
-            drain.drain("flights")
+            fold_stream.fold_stream("flights")
     check_hops(failed, "A failed record")
     check_hops(commanded, "A command")
 

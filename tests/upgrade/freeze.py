@@ -61,15 +61,15 @@ def freeze_log(place: Path) -> dict[str, Any]:
         import django
 
         django.setup()
-        from arrester.controlplane import redis_client
-        from arrester.controlplane.ingest import drain
+        from arrester.controlplane.ingest import fold_stream
+        from arrester.controlplane.redis import redis_client
         from tests.controlplane import streams
 
         redis = redis_client.client()
         for events in generated_batches():
             streams.send(redis, events)
         streams.put(redis, {"hello": "not a batch"})
-        drain.drain(APPLICATION)
+        fold_stream.fold_stream(APPLICATION)
         streams.append(generated(histories.server_events), received_at=datetime.now(UTC))
         streams.assert_exact()
         copy_tables(place)

@@ -20,7 +20,7 @@ from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.transport.spool_ownership import open_spool
 from arrester.controlplane import embedded
 from arrester.controlplane.history import rebuild
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.domain.events import Event, RecordFailed, ResumeHow
 from arrester.domain.wire import received_batch
 from tests import histories
@@ -58,7 +58,7 @@ def test_a_log_is_read_rebuilt_and_continued(
 
     rebuild.rebuild(APPLICATION)
     streams.send(redis, histories.started())
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert len(streams.log()) == known["events"] + len(histories.started())
     streams.assert_exact()
 

@@ -9,7 +9,7 @@ from arrester.agents.journal.entries import Chunk
 from arrester.agents.journal.task_ledger import TaskLedger
 from arrester.agents.runtime.thread_protocol import PipelineCommand, PolicyCommand, TaskCommand
 from arrester.domain.commands.kinds import TASK_KINDS, TaskAct
-from arrester.domain.commands.task_refusals import (
+from arrester.domain.commands.refusals.tasks import (
     NEEDS_FAILED_RECORD,
     key_refusal,
     target_refusal,

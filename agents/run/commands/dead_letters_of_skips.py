@@ -30,8 +30,8 @@ from arrester.agents.journal.entries import (
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.task_ledger import TaskLedger
 from arrester.agents.runtime.thread_protocol import TaskCommand
+from arrester.agents.spark.frames.local_frame import local_frame
 from arrester.agents.spark.job_description import JobDescription
-from arrester.agents.spark.local_frame import local_frame
 from arrester.agents.worker.columns import ERROR, ERROR_TYPE, OUTCOME, POSITION, ROW, TASK
 from arrester.domain.python_versions import UTC
 
@@ -61,7 +61,7 @@ _SKIPS = T.StructType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkipDeadLetters:
-    """The dead letters of one run's skips. The caller holds the run lock."""
+    """The dead letters of one run's skips."""
 
     pipeline: Pipeline
     journal: Journal

@@ -20,7 +20,7 @@ from arrester.agents.dead_letters.read_back import (
 from arrester.agents.run.commands.redrive import DeadLetterRedriver, SelectedDeadLetters
 from arrester.agents.runtime.redrive_result import InvalidDeadLetter
 from arrester.agents.runtime.thread_protocol import RedriveCommand
-from arrester.agents.spark.local_checkpoint import releasing
+from arrester.agents.spark.frames.local_checkpoint import releasing
 from arrester.domain.errors import InvalidValue
 from arrester.domain.identity.dead_letter_ids import split_ids
 from arrester.domain.json_patch import JsonPatch, PatchFailed

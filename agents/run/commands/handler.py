@@ -31,11 +31,11 @@ from arrester.agents.run.commands.answers import (
 )
 from arrester.agents.run.commands.dead_letters_of_skips import SkipDeadLetters
 from arrester.agents.run.commands.record_mender import RecordMender
-from arrester.agents.run.processor import Processor
+from arrester.agents.run.micro_batch.processor import Processor
 from arrester.agents.runtime.thread_protocol import PipelineCommand, PolicyCommand, TaskCommand
 from arrester.agents.spark.errors import Problem
 from arrester.domain.commands.kinds import TaskAct
-from arrester.domain.commands.pipeline_refusals import pause_refusal
+from arrester.domain.commands.refusals.pipelines import pause_refusal
 from arrester.domain.events import (
     CommandApplied,
     CommandRefused,
@@ -53,7 +53,7 @@ _log = logging.getLogger("arrester.thread")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandHandler:
-    """Apply or refuse commands for one run. The caller holds the run lock."""
+    """Apply or refuse commands for one run."""
 
     processor: Processor
     pipeline: Pipeline

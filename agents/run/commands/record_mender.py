@@ -22,8 +22,8 @@ from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.entries import HeldCount, MendedRecord
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.task_ledger import TaskLedger
+from arrester.agents.spark.frames.local_frame import local_frame
 from arrester.agents.spark.job_description import JobDescription
-from arrester.agents.spark.local_frame import local_frame
 from arrester.agents.worker.columns import MENDED_BY, POSITION, ROW, TASK
 from arrester.domain.errors import ArresterError
 from arrester.domain.json_patch import JsonPatch
@@ -53,7 +53,7 @@ class SavedMend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordMender:
-    """Changes held records of one run. The caller holds the run lock."""
+    """Changes held records of one run."""
 
     pipeline: Pipeline
     journal: Journal

@@ -32,14 +32,14 @@ from arrester.agents.journal.entries import Entry, EntryKind, HeldCount
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import Storage
 from arrester.agents.runtime.redrive_result import InvalidDeadLetter, Redriven
-from arrester.agents.spark.job_description import JobDescription
-from arrester.agents.spark.local_checkpoint import (
+from arrester.agents.spark.frames.local_checkpoint import (
     AS_BYTES,
     ID,
     lazy_checkpoint,
     numbered,
     releasing,
 )
+from arrester.agents.spark.job_description import JobDescription
 from arrester.agents.spark.session_conf import exact_parquet
 from arrester.agents.worker.columns import POSITION, ROW, TASK
 from arrester.domain.errors import InvalidValue
@@ -147,7 +147,7 @@ class DeadLetterRedriver:
     ) -> Entry | None:
         """Save the rows, and return the entry that holds them again; None if there are none.
 
-        The caller holds the run lock. Nothing has changed until the entry is in the journal.
+        Nothing has changed until the entry is in the journal.
         `after` is the last micro-batch that may have reached the sink: if it is repeated, it is
         written as before. `answer` is that to the command that requested it.
         Raises InvalidValue if a limit of held records would be exceeded.

@@ -6,8 +6,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from arrester.agents.spark.jvm.catalyst import has_classic
 from arrester.agents.spark.jvm.classes import jvm_class
+from arrester.agents.spark.jvm.plans.catalyst import has_classic
 
 _CLASSIC = "org.apache.spark.sql.classic.SparkSession"
 _BEFORE_4 = "org.apache.spark.sql.SparkSession"

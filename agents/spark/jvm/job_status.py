@@ -12,9 +12,9 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from arrester.agents.spark.jvm.catalyst import to_list
-from arrester.agents.spark.jvm.causes import java_exception_of
 from arrester.agents.spark.jvm.classes import jvm_class
+from arrester.agents.spark.jvm.exceptions.causes import java_exception_of
+from arrester.agents.spark.jvm.plans.catalyst import to_list
 from arrester.agents.spark.jvm.stored_rows import ROW_INDEX_BITS
 from arrester.domain.error_policy.exception_identity import linked
 

@@ -11,7 +11,8 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from arrester.agents.spark.jvm.catalyst import (
+from arrester.agents.spark.jvm.classes import jvm_class
+from arrester.agents.spark.jvm.plans.catalyst import (
     analysed_plan,
     array_as_seq,
     frame_of,
@@ -20,7 +21,6 @@ from arrester.agents.spark.jvm.catalyst import (
     partition_count,
     to_list,
 )
-from arrester.agents.spark.jvm.classes import jvm_class
 
 #: The lower bits of a row's ID are its index in its partition, the bits above are the partition.
 ROW_INDEX_BITS: Final = 33

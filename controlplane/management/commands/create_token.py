@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from arrester.controlplane import actions
-from arrester.controlplane.actions import tokens
-from arrester.controlplane.roles import TokenScope
+from arrester.controlplane.access.roles import TokenScope
+from arrester.controlplane.actions.access import tokens
 from arrester.domain.errors import ArresterError
 
 

@@ -20,7 +20,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
 import arrester
-from arrester.controlplane import embedded, redis_urls, signing
+from arrester.controlplane import embedded, signing
 from arrester.controlplane.celery_workers import FOLDS, HOUSEKEEPING, WORKER_OPTIONS
 from arrester.controlplane.env import Environment, InvalidSetting
 from arrester.controlplane.local import demo, forked
@@ -31,6 +31,7 @@ from arrester.controlplane.management.commands.bootstrap import (
     password_variable,
 )
 from arrester.controlplane.outbound import agent_users
+from arrester.controlplane.redis import redis_urls
 from arrester.controlplane.settings import database_settings
 from arrester.domain.identity import redis_keys
 from arrester.domain.wire.signed_messages import SERVER_KEY

@@ -1,4 +1,4 @@
-"""Request drains when streams grow, periodic checks every five seconds, hourly housekeeping."""
+"""Request folds when streams grow, periodic checks every five seconds, hourly housekeeping."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from django.core.management.base import BaseCommand
 from django.db import DatabaseError, InterfaceError, connection
 from kombu.exceptions import OperationalError
 
-from arrester.controlplane import actions, event_streams, reachability, redis_client, tasks
-from arrester.controlplane.celery import DRAINS
+from arrester.controlplane import actions, tasks
+from arrester.controlplane.celery import STREAM_FOLDS
 from arrester.controlplane.celery_workers import FOLDS
-from arrester.controlplane.ingest import drain_requests
+from arrester.controlplane.ingest import fold_requests
 from arrester.controlplane.outbound import agent_connections, backpressure
+from arrester.controlplane.redis import event_streams, reachability, redis_client
 from arrester.domain.errors import InvalidValue
 from arrester.domain.identity import redis_keys
 from arrester.domain.identity.names import check_name
@@ -45,7 +46,7 @@ MAXIMUM_MESSAGES = 1000
 
 
 class Command(BaseCommand):
-    help = "Wait for events and request drains until SIGTERM."
+    help = "Wait for events and request folds until SIGTERM."
     # They import all pages, 20 MB.
     requires_system_checks = []  # noqa: RUF012  # Django's own form
 
@@ -67,13 +68,13 @@ class Command(BaseCommand):
 
 
 class Waker:
-    """The known streams; a drain is requested of each that has entries."""
+    """The known streams; a fold is requested of each that has entries."""
 
     def __init__(self) -> None:
         self.redis, self.broker = redis_client.client(), redis_client.broker()
-        #: Each with its pending-drain key.
+        #: Each with its pending-fold key.
         self.streams: dict[str, str] = {}
-        #: The applications with a drain that is requested or may be running.
+        #: The applications with a fold that is requested or may be running.
         self.requested: set[str] = set()
         self.next_discovery = self.next_sweep = self.next_housekeeping = 0.0
         self.next_audit = self.next_quotas = 0.0
@@ -81,7 +82,7 @@ class Waker:
         self.scan_cursor = 0
 
     def poll(self) -> None:
-        """Wait up to a second for events, request drains, and sweep when it is due.
+        """Wait up to a second for events, request folds, and sweep when it is due.
 
         A key that has the name of a stream and another type does not block other streams.
         """
@@ -113,7 +114,7 @@ class Waker:
         self._wait(now + POLL_SECONDS)
 
     def _wait(self, until: float) -> None:
-        """Request a drain of the streams that have entries; wait for these until a time."""
+        """Request a fold of the streams that have entries; wait for these until a time."""
         while True:
             began = time.monotonic()
             found = event_streams.waiting(self.redis, self.streams)
@@ -137,7 +138,7 @@ class Waker:
             for name in (key.decode(errors="replace") for key in keys):
                 if name not in self.streams and _is_ours(name):
                     application = redis_keys.application_of(name)
-                    self.streams[name] = redis_keys.pending_drain(application)
+                    self.streams[name] = redis_keys.pending_fold(application)
             if not self.scan_cursor:
                 return
 
@@ -177,19 +178,19 @@ class Waker:
         backpressure.publish_memory_limit(application, memory_limit)
 
     def _repeat_requests(self) -> None:
-        """Request the drains that have neither a running worker nor a message in the queue."""
+        """Request the folds that have neither a running worker nor a message in the queue."""
         if self.requested:
-            waiting, done = drain_requests.unrequested(self.requested)
+            waiting, done = fold_requests.unrequested(self.requested)
             self.requested -= done
             for application in waiting:
                 self._wake(application)
 
     def _wake(self, application: str) -> None:
-        """Request a drain of the application unless one is running or requested."""
+        """Request a fold of the application unless one is running or requested."""
         self.requested.add(application)
-        message = drain_requests.claim(application)
-        if message and self.broker.llen(DRAINS) < MAXIMUM_MESSAGES:
-            self._send(tasks.drain, application, task_id=message)
+        message = fold_requests.claim(application)
+        if message and self.broker.llen(STREAM_FOLDS) < MAXIMUM_MESSAGES:
+            self._send(tasks.fold_stream, application, task_id=message)
 
     def _send_periodic(self, task: Task[Any, Any]) -> None:
         # A message that no worker takes before it expires has been sent again by then.

@@ -19,8 +19,8 @@ from arrester.controlplane.queries.conditions.condition import (
 from arrester.controlplane.queries.current_state.instances import LIVE
 from arrester.controlplane.views import live_checkpoints, row_mapping
 from arrester.domain.events import DRIVER
+from arrester.domain.failure_text import cause
 from arrester.domain.plural import plural
-from arrester.domain.state.failure_text import cause
 from arrester.domain.state.live_runs import live
 from arrester.domain.state.states import (
     ENDED,

@@ -16,7 +16,6 @@ import msgspec
 from django.db import InterfaceError, OperationalError, connection, transaction
 from psycopg.errors import QueryCanceled
 
-from arrester.controlplane import redis_client
 from arrester.controlplane.queries.conditions.causes import AlertCause, AllLimits
 from arrester.controlplane.queries.conditions.condition import (
     Condition,
@@ -24,6 +23,7 @@ from arrester.controlplane.queries.conditions.condition import (
     shortened,
 )
 from arrester.controlplane.queries.conditions.stops import Stop
+from arrester.controlplane.redis import redis_client
 from arrester.domain.state.states import InstanceState, ThreadState
 
 T = TypeVar("T")

@@ -24,8 +24,8 @@ from arrester.controlplane.queries.failure_history.error_groups import groups_by
 from arrester.controlplane.queries.flow.measured import measures_flow, newest
 from arrester.controlplane.store.column_values import hash_text
 from arrester.controlplane.views import live_checkpoints
+from arrester.domain.failure_text import cause
 from arrester.domain.plural import plural
-from arrester.domain.state.failure_text import cause
 from arrester.domain.state.live_runs import RunStatus, live, run_status
 from arrester.domain.state.states import (
     GroupState,

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from django.conf import settings
 
-from arrester.controlplane import redis_client, store
+from arrester.controlplane import store
 from arrester.controlplane.outbound import quota_check
 from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.controlplane.queries.conditions.condition import (
@@ -20,6 +20,7 @@ from arrester.controlplane.queries.conditions.condition import (
 from arrester.controlplane.queries.operation import health
 from arrester.controlplane.queries.operation.audit import audit_check
 from arrester.controlplane.queries.operation.limits import LATELY, limits_reached
+from arrester.controlplane.redis import redis_client
 from arrester.domain.plural import plural
 
 QUEUES = frozenset({AlertCause.SERVER_BEHIND, AlertCause.QUARANTINE, AlertCause.QUOTA_EXCEEDED})

@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from arrester.controlplane import heartbeats
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.paging import Page
+from arrester.controlplane.redis import heartbeats
 from arrester.controlplane.views import row_mapping
 from arrester.domain.errors import NotFound
 from arrester.domain.state.states import ENDED, InstanceState

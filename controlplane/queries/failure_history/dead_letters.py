@@ -197,28 +197,32 @@ def dead_letter_totals(
         [*parameters, *bounds, limit + 1],
     )
     page = paging.page(rows, limit=limit, key=lambda row: (row[2], row[0], str(row[1])))
-    names = {each.id: each.application for each in store.all_streams()}
-    if by == "task":
-        tasks = _tasks([row[1] for row in page.rows])
-        totals = [
-            DeadLetterTotal(
-                application=names[row[0]], count=row[2], waiting=row[4], task=tasks[row[1]]
-            )
-            for row in page.rows
-            if row[1] in tasks
-        ]
-    else:
-        groups = _groups([(names[row[0]], row[3]) for row in page.rows if row[3] is not None])
-        totals = [
-            DeadLetterTotal(
-                application=names[row[0]],
-                count=row[2],
-                waiting=row[4],
-                group=groups.get((names[row[0]], row[3])),
-            )
-            for row in page.rows
-        ]
+    totals = _totals_of_tasks(page.rows) if by == "task" else _totals_of_groups(page.rows)
     return Page(rows=tuple(totals), next=page.next)
+
+
+def _totals_of_tasks(rows: Sequence[tuple[Any, ...]]) -> list[DeadLetterTotal]:
+    names = {each.id: each.application for each in store.all_streams()}
+    tasks = _tasks([row[1] for row in rows])
+    return [
+        DeadLetterTotal(application=names[row[0]], count=row[2], waiting=row[4], task=tasks[row[1]])
+        for row in rows
+        if row[1] in tasks
+    ]
+
+
+def _totals_of_groups(rows: Sequence[tuple[Any, ...]]) -> list[DeadLetterTotal]:
+    names = {each.id: each.application for each in store.all_streams()}
+    groups = _groups([(names[row[0]], row[3]) for row in rows if row[3] is not None])
+    return [
+        DeadLetterTotal(
+            application=names[row[0]],
+            count=row[2],
+            waiting=row[4],
+            group=groups.get((names[row[0]], row[3])),
+        )
+        for row in rows
+    ]
 
 
 def count_dead_letters(wanted: DeadLetterFilter) -> int | None:

@@ -12,9 +12,9 @@ from msgspec import Meta
 
 from arrester.controlplane.queries import sql
 from arrester.controlplane.queries.flow.sums import FlowSums, of_counts
+from arrester.domain import durations
+from arrester.domain.durations import KEYS, Phase, key_of_packed
 from arrester.domain.events import FLOW_COUNTS
-from arrester.domain.state import durations
-from arrester.domain.state.durations import KEYS, Phase, key_of_packed
 
 _HOUR = timedelta(hours=1)
 _SUMS = ", ".join(f"sum({name})" for name in FLOW_COUNTS)

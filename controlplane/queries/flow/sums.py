@@ -12,9 +12,9 @@ from msgspec import Meta
 
 from arrester.controlplane.queries import sql
 from arrester.controlplane.views.live_checkpoints import TABLE, PipelineKey
+from arrester.domain import durations
+from arrester.domain.durations import BUCKETS, KEYS, Phase, key_of_packed
 from arrester.domain.events import FLOW_COUNTS
-from arrester.domain.state import durations
-from arrester.domain.state.durations import BUCKETS, KEYS, Phase, key_of_packed
 
 _SUMS = ", ".join(f"sum({name})" for name in FLOW_COUNTS)
 _LAST = ", ".join(

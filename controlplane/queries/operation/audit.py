@@ -11,10 +11,10 @@ from django.contrib.auth.models import User
 from msgspec.structs import replace
 
 from arrester.controlplane import models, store
-from arrester.controlplane.login_attempts import LoginAct
+from arrester.controlplane.access.login_attempts import LoginAct
+from arrester.controlplane.access.roles import Role
 from arrester.controlplane.queries import paging
 from arrester.controlplane.queries.paging import Page, task_id
-from arrester.controlplane.roles import Role
 from arrester.controlplane.store.column_values import fit
 from arrester.domain.errors import InvalidValue
 from arrester.domain.events import (

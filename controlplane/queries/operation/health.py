@@ -9,10 +9,11 @@ import msgspec
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
-from arrester.controlplane import models, reachability, redis_client, store
+from arrester.controlplane import models, store
 from arrester.controlplane.outbound import backpressure
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.paging import Page
+from arrester.controlplane.redis import reachability, redis_client
 from arrester.controlplane.views import row_mapping
 from arrester.domain.errors import NotFound
 

@@ -21,8 +21,8 @@ from arrester.agents.definition.builder import PipelineBuilder, define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndPause
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.agents.spark.column_names import quoted
-from arrester.domain.error_policy.policy import Answer, Policy
+from arrester.agents.spark.frames.column_names import quoted
+from arrester.domain.error_policy.policy import Policy, Response
 from arrester.domain.errors import InvalidValue
 from arrester.domain.events import RecordFailed, ResumeHow
 from tests.agents.pipeline_bench import Bench
@@ -111,7 +111,7 @@ class Scene:
             define("named", self.source, task=task, position=position, key=task, value=value)
             .deserialize(parsed, quoted(value)[field])
             .columns("native", **uppercase)
-            .process("check", check, on={KeyError: Answer.CONTINUE}, on_error=LogAndPause())
+            .process("check", check, on={KeyError: Response.CONTINUE}, on_error=LogAndPause())
         )
 
     def rows(self) -> list[Row]:
@@ -131,8 +131,8 @@ class Scene:
         """Run it: `a` pauses at 1 and is resumed, `b` at 0 becomes a dead letter."""
         bench, (task, position, value, field, *_) = self.bench, self.drawn
         thread = bench.start(pipeline)
-        wait_until(lambda: thread.is_idle or bool(bench.deaths), what="rest")
-        assert not bench.deaths
+        wait_until(lambda: thread.is_idle or bool(bench.ends), what="rest")
+        assert not bench.ends
         assert self.sorted(written()) == self.expected(("a", 0), ("b", 1))
         [paused] = thread.paused_tasks()
         assert (paused.id.key, paused.position, paused.held) == ("a", 1, 2)
@@ -146,8 +146,8 @@ class Scene:
 
         self.repaired.touch()
         assert thread.apply(TaskCommand("a", how=ResumeHow.RETRY)).applied
-        wait_until(lambda: bool(bench.deaths), what="end")
-        assert bench.deaths[0].finished
+        wait_until(lambda: bool(bench.ends), what="end")
+        assert bench.ends[0].finished
         assert self.sorted(written()) == self.expected(("a", 0), ("a", 1), ("a", 2), ("b", 1))
 
 

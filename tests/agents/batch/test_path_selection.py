@@ -14,7 +14,7 @@ from arrester.agents.batch.fast_path import FastPath
 from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndContinue, LogAndFail, LogAndPause
-from arrester.agents.run import processor
+from arrester.agents.run.micro_batch import processor
 from arrester.agents.spark.ship_worker_code import ship
 from arrester.domain.error_policy.policy import Policy
 from arrester.domain.events import (
@@ -148,11 +148,11 @@ def test_an_aborted_fast_path_leaves_nothing_and_decides_nothing(bench: Bench) -
     bench.add(("a", 1, "x"), ("a", 2, "raise"))
     pipeline = bench.define().process("check", checking(), on_error=LogAndFail())
     bench.start(pipeline.write(spy, atomic=True))
-    wait_until(lambda: bool(bench.deaths), what="a death")
+    wait_until(lambda: bool(bench.ends), what="an end")
 
     assert spy.paths == ["0 fast path", "1 fast path: aborted"]
     assert [number for number, _ in read_sink(bench.folder / "out")] == [0]
-    assert "ValueError: raise" in bench.deaths[0].reason
+    assert "ValueError: raise" in bench.ends[0].reason
 
     # The next run knows the record that killed the task, and takes the slow path.
     bench.start(bench.define().process("check", checking(), on_error=LogAndContinue()).write(spy))
@@ -185,9 +185,9 @@ def test_an_exception_of_the_sink_is_reported_as_the_sinks(bench: Bench) -> None
     bench.add(("a", 0, "x"))
     builder = bench.define().process("check", checking(), on_error=LogAndContinue())
     bench.start(builder.write(full, atomic=True))
-    wait_until(lambda: bool(bench.deaths), what="a death")
+    wait_until(lambda: bool(bench.ends), what="an end")
 
-    assert "no space left" in bench.deaths[0].reason
+    assert "no space left" in bench.ends[0].reason
     assert bench.outbox.of(RecordFailed) == []
 
 
@@ -259,11 +259,11 @@ def test_with_decisions_always_a_replay_never_skips_a_record_that_passed(bench: 
     bench.add(("a", 0, "x"))
     pipeline = bench.define().process("moody", moody, on_error=LogAndContinue()).write(sink)
     bench.start(pipeline, errors_decisions="always")
-    wait_until(lambda: len(bench.deaths) == 1, what="a death")
+    wait_until(lambda: len(bench.ends) == 1, what="an end")
     bench.start(pipeline, errors_decisions="always")
-    wait_until(lambda: len(bench.deaths) == 2, what="another")
+    wait_until(lambda: len(bench.ends) == 2, what="another")
 
-    assert "a step is not deterministic" in bench.deaths[1].reason
+    assert "a step is not deterministic" in bench.ends[1].reason
     assert bench.positions("a") == [0]
     assert bench.dead_letters() == []
     assert bench.outbox.of(RecordFailed) == []

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 
 from arrester.agents.batch import staged_path
 from arrester.agents.batch.fast_path import FastPath
-from arrester.agents.definition.files import Files, StagedFiles
 from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.stores.files import Files, StagedFiles
 from arrester.agents.handlers import (
     ErrorContext,
     Handler,
@@ -29,11 +29,11 @@ from arrester.agents.handlers import (
     RecordError,
 )
 from arrester.agents.journal.journal import Journal
-from arrester.agents.run.slow_path_writer import SlowPathWriter
-from arrester.agents.run.staged_writer import NotWritten, StagedWriter
+from arrester.agents.run.micro_batch.slow_path_writer import SlowPathWriter
+from arrester.agents.run.micro_batch.staged_writer import NotWritten, StagedWriter
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.agents.spark.jvm import hadoop
-from arrester.domain.error_policy.policy import Answer
+from arrester.agents.spark.jvm.stores import hadoop
+from arrester.domain.error_policy.policy import Response
 from arrester.domain.events import (
     RecordFailed,
     ResumeHow,
@@ -110,9 +110,9 @@ class Answering:
         self.stopped = stopped
         self.calls: list[int | None] = []
 
-    def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Answer:
+    def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Response:
         self.calls.append(context.position)
-        return Answer.PAUSE if context.task == self.stopped else Answer.CONTINUE
+        return Response.PAUSE if context.task == self.stopped else Response.CONTINUE
 
 
 def on_slow_path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +210,7 @@ def results(bench: Bench) -> list[object]:
         reported(bench),
         states_of(bench),
         sorted((str(row["task"]), str(row["position"]), row["row"]) for row in dead_letters),
-        len(bench.deaths),
+        len(bench.ends),
         left_in(bench.folder / "out"),
     ]
 
@@ -227,7 +227,7 @@ def test_python_steps_on_the_staged_path_have_the_result_of_the_slow_path(
         [("d", 3, "3"), ("d", 4, "x"), ("a", 6, "x"), ("a", 7, "none"), ("a", 8, "8")],
     ]
     staged = ran_with_python_steps(spark, tmp_path / "staged", batches)
-    assert not staged.deaths
+    assert not staged.ends
     assert outcomes == [None, None, None, NotWritten.STOPS_TASKS, None]
     on_slow_path(monkeypatch)
     slow = ran_with_python_steps(spark, tmp_path / "slow", batches)
@@ -303,7 +303,7 @@ def test_nothing_is_visible_before_the_decision_is_durable(
     monkeypatch.setattr(StagedFiles, "discard", lambda self: None)
     bench.add(("a", 0, "0"), ("a", 1, "x"))
     bench.start(parsing(bench, LogAndContinue()))
-    wait_until(lambda: bool(bench.deaths), what="a death")
+    wait_until(lambda: bool(bench.ends), what="an end")
     assert len(left) == 1
     assert left_in(bench.folder / "out") == left
     assert written(bench) == []
@@ -347,7 +347,7 @@ def test_a_run_that_ends_between_its_entry_and_the_publication_writes_each_row_o
     monkeypatch.setattr(SlowPathWriter, "write", lambda *_: dying(*_))
     bench.add(("a", 0, "0"), ("a", 1, "x"), ("b", 0, "0"))
     bench.start(parsing(bench, LogAndContinue()))
-    wait_until(lambda: bool(bench.deaths), what="a death")
+    wait_until(lambda: bool(bench.ends), what="an end")
     assert written(bench) == []
 
     monkeypatch.undo()
@@ -426,7 +426,7 @@ def test_the_fault_of_a_handler_is_reported_if_its_answer_is_used_again(
     bench: Bench, outcomes: Outcomes
 ) -> None:
     class Wrong:
-        def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Answer:
+        def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Response:
             raise KeyError("no such answer")
 
     bench.add(("a", 0, "x"), ("b", 0, "0"))
@@ -443,15 +443,15 @@ def test_an_outage_counts_the_staged_records(bench: Bench, outcomes: Outcomes) -
     bench.add(*[("a", position, "x") for position in range(3)], ("b", 0, "0"), ("b", 1, "1"))
     guard: dict[str, Any] = {"errors_outage_share": 0.5, "errors_outage_minimum": 2}
     bench.start(parsing(bench, LogAndContinue()), errors_outage_response="fail", **guard)
-    wait_until(lambda: bool(bench.deaths), what="a death")
-    assert bench.deaths[0].reason.startswith("outage: 3 of 5 records failed alike at deserialize")
+    wait_until(lambda: bool(bench.ends), what="an end")
+    assert bench.ends[0].reason.startswith("outage: 3 of 5 records failed alike at deserialize")
     assert written(bench) == []
 
 
 def test_a_fatal_answer_leaves_nothing(bench: Bench) -> None:
     bench.add(("a", 0, "0"), ("a", 1, "x"))
     bench.start(parsing(bench, LogAndFail()))
-    wait_until(lambda: bool(bench.deaths), what="a death")
+    wait_until(lambda: bool(bench.ends), what="an end")
     assert written(bench) == []
     assert not left_in(bench.folder / "out")
 
@@ -473,8 +473,8 @@ def test_a_newer_run_keeps_the_rows_that_it_wrote_instead_of_an_older_one(
     thread = bench.thread(parsing(bench, LogAndContinue(), number_column=number_column))
     bench.add(("a", 0, "0"))
     thread.start(bench.checkpoint)
-    wait_until(lambda: bool(bench.deaths), what="a death")
-    assert bench.deaths[0].superseded
+    wait_until(lambda: bool(bench.ends), what="an end")
+    assert bench.ends[0].superseded
     assert written(bench) == [("a", 0, 0)]
 
 

@@ -22,8 +22,8 @@ from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures.payload import Redaction
 from arrester.agents.handlers import LogAndContinue
-from arrester.agents.spark.kafka_source import KafkaSource, kafka_sources
 from arrester.agents.spark.ship_worker_code import ship
+from arrester.agents.spark.sources.kafka_source import KafkaSource, kafka_sources
 from arrester.agents.stop_signal import StopRequested
 from arrester.agents.worker.columns import ERROR, ERROR_TYPE, OUTCOME, POSITION, ROW, TASK
 from arrester.domain.errors import InvalidValue
@@ -127,8 +127,8 @@ def test_a_rejected_dead_letter_is_counted_and_stays_pending_until_the_broker_ac
         parsing(bench),
         **keys(cluster, production_exception_handler="arrester.agents.handlers.LogAndContinue"),
     )
-    wait_until(lambda: bench.committed() == 0 or bool(bench.deaths))
-    assert bench.deaths == []
+    wait_until(lambda: bench.committed() == 0 or bool(bench.ends))
+    assert bench.ends == []
     assert len(list((Path(bench.checkpoint) / FOLDER).glob("*"))) == 1
     bench.stop()
 
@@ -165,18 +165,18 @@ def test_a_permanently_rejected_dead_letter_ends_one_run_and_does_not_block_othe
     )
     converting = keys(cluster, errors_dlq_converter=f"{__name__}.convert")
     bench.start(parsing(bench), **converting)
-    wait_until(lambda: bool(bench.deaths))
-    assert "this one never" in bench.deaths[0].reason
+    wait_until(lambda: bool(bench.ends))
+    assert "this one never" in bench.ends[0].reason
     [folder] = waiting()
     assert [row["offset"] for row in bench.spark.read.parquet(str(folder)).collect()] == ["1"]
-    bench.deaths.clear()
+    bench.ends.clear()
 
     # The handler was called; accepted dead letters are not sent again, and later ones pass.
     bench.start(parsing(bench), **converting)
     add_records(bench, KafkaRecord(value=b"three", partition=0, offset=3))
     bench.wait_for_input()
     bench.stop()
-    assert bench.deaths == []
+    assert bench.ends == []
     assert arrived() == [b"one", b"three", b"two"]
     assert waiting() == [folder]
 
@@ -196,7 +196,7 @@ def test_a_stop_cancels_a_start_that_waits_for_the_broker(
     cluster.refuse(NOT_ENOUGH_REPLICAS)
     once = keys(cluster, errors_dlq_producer_retries=0)
     bench.start(parsing(bench), **once)
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
 
     cluster.refuse(*[NOT_ENOUGH_REPLICAS] * 10_000)
     thread = bench.thread(parsing(bench), **once, errors_retries_limit=-1)

@@ -76,10 +76,10 @@ def test_dead_letters_by_sasl_and_tls(
     kafka_broker.deny_writes(topic)
     add_records(bench, KafkaRecord(value=b"two", offset=1))
     bench.start(guarded(bench, source), **secured(topic, kafka_broker), **SKIPPING)
-    wait_until(lambda: bool(bench.deaths))
-    [death] = bench.deaths
-    assert "Topic authorization failed" in death.reason
-    bench.deaths.clear()
+    wait_until(lambda: bool(bench.ends))
+    [end] = bench.ends
+    assert "Topic authorization failed" in end.reason
+    bench.ends.clear()
     kafka_broker.allow_writes(topic)
     bench.start(guarded(bench, source), **secured(topic, kafka_broker, **SCRAM))
     bench.wait_for_input()
@@ -107,7 +107,7 @@ def test_dead_letters_wait_while_the_broker_is_down(
             add_records(bench, *(KafkaRecord(value=each, offset=n) for n, each in added))
             bench.wait_for_input()
             time.sleep(outage_seconds / 4)
-        assert bench.deaths == []
+        assert bench.ends == []
         failed = bench.outbox.of(DeadLettersFailed)
         assert {each.failure.exception_class for each in failed} == {
             "confluent_kafka.KafkaError._MSG_TIMED_OUT"

@@ -280,13 +280,11 @@ def test_temporary_failures_of_a_table_are_retried(
 
     bench.add(("a", 1, "bad"))
     message = "dead letters for letters"
-    wait_until(
-        lambda: bool(bench.deaths) or any(message in each.message for each in caplog.records)
-    )
+    wait_until(lambda: bool(bench.ends) or any(message in each.message for each in caplog.records))
     other.commit()
     bench.wait_for_input()
     bench.stop()
-    assert bench.deaths == []
+    assert bench.ends == []
     reader = bench.spark.read.format("jdbc").option("url", url).option("dbtable", "letters")
     assert sorted(row["position"] for row in reader.load().collect()) == [0, 1]
     assert set(levels_of(" of dead letters to", caplog)) == {"ERROR"}
@@ -304,15 +302,15 @@ def test_a_failed_dead_letter_ends_the_run_and_the_next_run_writes_it(
     bench.start(bench.checking(check, LogAndContinue()))
     bench.block_dead_letters()
     bench.add(("a", 0, "bad"), ("a", 1, "x"))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
 
-    [death] = bench.deaths
-    assert death.failure is not None and death.failure.stage == "produce"
-    assert "dead letters cannot be written" in death.reason
+    [end] = bench.ends
+    assert end.failure is not None and end.failure.stage == "produce"
+    assert "dead letters cannot be written" in end.reason
     assert bench.written() == []  # its micro-batch was decided, and not yet written
     assert len(waiting(bench)) == 1
 
-    bench.deaths.clear()
+    bench.ends.clear()
     (bench.folder / "dlq").unlink()
     bench.start(bench.checking(check, LogAndContinue()))
     bench.wait_for_input()
@@ -347,7 +345,7 @@ def test_after_continue_a_dead_letter_stays_pending_until_the_next_one(bench: Be
     bench.stop()
     assert sorted(each["position"] for each in bench.dead_letters()) == [0, 2]
     assert waiting(bench) == []
-    assert bench.deaths == []
+    assert bench.ends == []
     assert [each.waiting for each in bench.outbox.of(DeadLettersFailed)] == [1]
 
 

@@ -14,8 +14,8 @@ from arrester.agents.dead_letters import read_back
 from arrester.agents.dead_letters.destinations import FolderDestination, SparkDestination
 from arrester.agents.dead_letters.read_back import DeadLetterRequest, DeadLettersUnreadable
 from arrester.agents.journal.entries import DeadLetters
+from arrester.agents.spark.frames.local_checkpoint import Checkpoints, releasing
 from arrester.agents.spark.jvm.session import has_data_source
-from arrester.agents.spark.local_checkpoint import Checkpoints, releasing
 from arrester.domain.errors import InvalidValue
 from arrester.domain.python_versions import UTC
 from tests import delta_lake

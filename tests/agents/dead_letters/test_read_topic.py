@@ -23,7 +23,7 @@ from arrester.agents.handlers import LogAndContinue
 from arrester.agents.run.thread import PipelineThread
 from arrester.agents.runtime.redrive_result import Redriven
 from arrester.agents.runtime.thread_protocol import RedriveCommand
-from arrester.agents.spark.local_checkpoint import releasing
+from arrester.agents.spark.frames.local_checkpoint import releasing
 from arrester.controlplane.dead_letter_records.files import RecordUnavailable
 from arrester.controlplane.dead_letter_records.topics import read_row
 from arrester.domain.errors import InvalidValue

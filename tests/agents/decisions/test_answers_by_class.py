@@ -19,7 +19,7 @@ from arrester.agents.handlers import (
     Record,
     RecordError,
 )
-from arrester.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.policy import Response
 from arrester.domain.errors import InvalidConfiguration, InvalidValue
 from arrester.domain.events import RecordFailed, RetriesCounted, TaskPaused, ThreadDied
 from arrester.domain.state.states import ThreadStatus
@@ -44,7 +44,7 @@ class RecordingHandler:
     def __init__(self) -> None:
         self.classes: list[str] = []
 
-    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Response:
         self.classes.append(exception.exception_class)
         return CONTINUE
 
@@ -160,8 +160,8 @@ def test_an_answer_by_class_equal_to_the_handler_is_counted(bench: Bench) -> Non
     bench.add(("a", 0, "1"), ("a", 1, "x"), ("a", 2, "0"), ("a", 3, "x"), ("a", 4, "5"))
     on: OnClass = {"CAST_INVALID_INPUT": CONTINUE}
     bench.start(native(bench, on, LogAndContinue()), errors_tolerance_limit=2)
-    wait_until(lambda: bool(bench.deaths))
-    assert "position 3" in bench.deaths[0].reason
+    wait_until(lambda: bool(bench.ends))
+    assert "position 3" in bench.ends[0].reason
 
 
 def test_a_sink_answers_by_class(bench: Bench) -> None:

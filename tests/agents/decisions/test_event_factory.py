@@ -11,7 +11,7 @@ from arrester.agents.decisions.judge import Decision
 from arrester.agents.failures.aggregate import FailureSummary
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction
-from arrester.agents.run.termination import death_of
+from arrester.agents.run.termination import end_of
 from arrester.agents.spark.errors import Problem, StepFailed
 from arrester.domain.events import Event, RecordFailed, Run, TaskDied, TaskPaused
 from arrester.domain.identity.names import KEY_MAX_BYTES
@@ -84,18 +84,18 @@ def test_all_stopped_tasks_are_reported_and_some_records_in_full() -> None:
 def test_the_end_reason_of_a_failed_step_quotes_no_record() -> None:
     raised = ValueError(PROBLEM.message)
     failed = StepFailed("process:features", PROBLEM, raised, why="no single record does it")
-    death = death_of(failed, stopped=None)
+    end = end_of(failed, stopped=None)
 
-    assert death.exception is raised
-    assert death.failure is not None
-    assert (death.failure.exception_class, death.failure.message) == (
+    assert end.exception is raised
+    assert end.failure is not None
+    assert (end.failure.exception_class, end.failure.message) == (
         "ValueError",
         "no single record does it",
     )
-    assert death.reason == "process:features: ValueError (no single record does it)"
+    assert end.reason == "process:features: ValueError (no single record does it)"
 
     model = Problem(exception_class="OSError", message="no model\nat all")
     failed = StepFailed("process:features", model, raised, why="without records", recordless=True)
-    death = death_of(failed, stopped=None)
-    assert death.failure is not None and death.failure.message == "no model\nat all"
-    assert death.reason == "process:features: OSError: no model (without records)"
+    end = end_of(failed, stopped=None)
+    assert end.failure is not None and end.failure.message == "no model\nat all"
+    assert end.reason == "process:features: OSError: no model (without records)"

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from arrester.agents.handlers import LogAndContinue, LogAndFail, LogAndPause
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.domain.events import (
+    FinalResponse,
     RecordFailed,
-    Response,
     ResumeHow,
     TaskDied,
     TaskPaused,
@@ -66,7 +66,7 @@ def test_a_dead_task_is_held_until_an_operator_restarts_it(bench: Bench, repaire
     assert not thread.apply(TaskCommand("b", how=ResumeHow.RESTART)).applied
 
     assert thread.apply(TaskCommand("a", how=ResumeHow.RESTART, actor="ana")).applied
-    wait_until(lambda: len(bench.outbox.of(TaskDied)) == 3, what="the same death again")
+    wait_until(lambda: len(bench.outbox.of(TaskDied)) == 3, what="the same end again")
     repaired.touch()
     assert thread.apply(TaskCommand("a", how=ResumeHow.RESTART, actor="ana")).applied
     wait_until(lambda: bench.positions("a") == [0, 1, 2, 3], what="held rows")
@@ -116,7 +116,7 @@ def test_a_dead_task_stays_dead_in_a_replacement_thread_and_runs_in_a_new_instan
     bench.stop()
     bench.add(("a", 1, "x"), ("b", 1, "x"))
 
-    thread = bench.start(pipeline, instance=thread._engine.event_factory.instance, **ALONE)
+    thread = bench.start(pipeline, instance=thread._claimed.event_factory.instance, **ALONE)
     bench.wait_for_input()
     assert dead(bench, thread) == {"a": 0}
     bench.stop()
@@ -139,7 +139,7 @@ def test_fatal_failures_of_native_steps_kill_each_task_that_has_one(bench: Bench
     assert (bench.positions("a"), bench.positions("c")) == ([0], [0])
     wait_until(lambda: len(bench.outbox.of(TaskDied)) == 2)
     answers = {(each.position, each.response) for each in bench.outbox.of(RecordFailed)}
-    assert answers == {(1, Response.CONTINUE), (2, Response.FAIL)}
+    assert answers == {(1, FinalResponse.CONTINUE), (2, FinalResponse.FAIL)}
 
 
 def test_a_failure_of_the_global_task_ends_its_thread_in_any_scope(

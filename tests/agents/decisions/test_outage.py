@@ -13,12 +13,12 @@ from pyspark.sql import functions as F
 
 from arrester.agents.handlers import LogAndContinue
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.policy import Response
 from arrester.domain.events import (
     FailuresCounted,
+    FinalResponse,
     OutageFound,
     RecordFailed,
-    Response,
     ResumeHow,
     TaskDied,
     TaskPaused,
@@ -57,7 +57,7 @@ def test_an_outage_pauses_its_tasks_instead_of_flooding_the_dead_letters(bench: 
     assert dead_letters == {("a", 1), ("c", 0)}
     wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 2)
     [found] = bench.outbox.of(OutageFound)
-    assert (found.failed, found.records, found.response) == (5, 11, Response.PAUSE)
+    assert (found.failed, found.records, found.response) == (5, 11, FinalResponse.PAUSE)
     assert found.failure.exception_class == "ConnectionRefusedError"
     assert not found.estimated
 
@@ -88,13 +88,13 @@ def test_an_outage_of_a_native_step_is_estimated_from_a_sample(bench: Bench) -> 
 def test_an_outage_ends_the_run_if_configured_or_if_records_cannot_be_held(bench: Bench) -> None:
     bench.add(*[(None, n, "down") for n in range(9)], ("b", 0, "x"))
     bench.start(bench.checking(calling, LogAndContinue()), **GUARD)
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     [died] = bench.outbox.of(ThreadDied)
     assert died.reason.startswith("outage: 9 of 10 records failed alike at process:check: ")
-    assert [each.response for each in bench.outbox.of(OutageFound)] == [Response.FAIL]
+    assert [each.response for each in bench.outbox.of(OutageFound)] == [FinalResponse.FAIL]
     assert [each.task for each in bench.outbox.of(TaskDied)] == [None]
     counted = [each.response for each in bench.outbox.of(RecordFailed)]
-    assert (counted, bench.outbox.of(FailuresCounted)) == ([Response.FAIL], [])
+    assert (counted, bench.outbox.of(FailuresCounted)) == ([FinalResponse.FAIL], [])
 
 
 # ── the end of a pipeline ────────────────────────────────────────────────────────────────────
@@ -123,9 +123,9 @@ class Continuing:
     def __init__(self) -> None:
         self.handler_calls: list[tuple[str | None, int | None]] = []
 
-    def handle(self, context: Any, record: Any, exception: Any) -> Answer:
+    def handle(self, context: Any, record: Any, exception: Any) -> Response:
         self.handler_calls.append((context.task, context.position))
-        return Answer.CONTINUE
+        return Response.CONTINUE
 
 
 def test_an_outage_of_the_broker_pauses_its_tasks_and_sends_no_later_record(bench: Bench) -> None:
@@ -147,10 +147,10 @@ def test_an_outage_of_the_broker_pauses_its_tasks_and_sends_no_later_record(benc
     assert (sent_of(file, "a"), sent_of(file, "d")) == ([0, 1, 2], [1])
     wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 3)
     [found] = bench.outbox.of(OutageFound)
-    assert (found.failure.stage, found.response) == ("produce", Response.PAUSE)
+    assert (found.failure.stage, found.response) == ("produce", FinalResponse.PAUSE)
     # More than 0.4 of 32; then nothing more is sent.
     assert 13 <= found.failed <= 20
-    assert bench.deaths == []
+    assert bench.ends == []
 
     repaired.touch()
     for task in "abd":
@@ -191,7 +191,7 @@ def test_an_outage_of_the_broker_ends_the_run_if_configured(bench: Bench) -> Non
         sending_to(file, bench.folder / "never"), on_error=LogAndContinue()
     )
     bench.start(sink, errors_outage_response="fail", **GUARD)
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     [died] = bench.outbox.of(ThreadDied)
     assert died.reason.startswith("outage: ")
     assert "failed alike at produce: ConnectionRefusedError" in died.reason
@@ -244,7 +244,7 @@ def test_an_outage_of_a_sink_that_may_have_written_is_replayed_under_its_number(
     kept = blocks(bench.spark)
     pipeline = bench.define().write(unanswered, on_error=Continuing())
     bench.start(pipeline, **GUARD)
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     [died] = bench.outbox.of(ThreadDied)
     assert died.reason.startswith("outage: ")
     assert blocks(bench.spark) <= kept

@@ -23,7 +23,7 @@ from arrester.agents.spark.errors import Problem
 from arrester.domain.error_policy.classify import DEFAULT_TABLE, Kind
 from arrester.domain.error_policy.exception_identity import Cause
 from arrester.domain.error_policy.log_levels import LogMessage
-from arrester.domain.error_policy.policy import Answer, Policy, StageKind
+from arrester.domain.error_policy.policy import Policy, Response, StageKind
 from arrester.domain.events import RecordFailed
 from tests.agents.pipeline_bench import Bench, levels_of
 from tests.patience import wait_until
@@ -38,9 +38,9 @@ class Reading:
     def __init__(self) -> None:
         self.contexts: list[ErrorContext] = []
 
-    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Response:
         self.contexts.append(context)
-        return Answer.CONTINUE
+        return Response.CONTINUE
 
 
 def pipeline_of() -> Pipeline:
@@ -174,10 +174,10 @@ def test_the_end_of_a_run_names_the_broken_handler(bench: Bench) -> None:
 
     bench.add(("a", 0, "x"))
     bench.start(bench.checking(check, Answering(None)))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
 
     fault = "five (FAIL, since its handler Answering returned None, not CONTINUE"
-    assert fault in bench.deaths[0].reason
+    assert fault in bench.ends[0].reason
     [failed_record] = bench.outbox.of(RecordFailed)
     assert failed_record.failure.message.startswith(fault)
 

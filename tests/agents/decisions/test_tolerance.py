@@ -57,7 +57,7 @@ class Skipping:
 
 
 def died_at(bench: Bench) -> tuple[str | None, int | None]:
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     [died] = bench.outbox.of(TaskDied)
     return died.task, died.position
 
@@ -123,7 +123,7 @@ def test_the_next_run_starts_at_zero(bench: Bench) -> None:
         bench.start(bench.checking(raising(), LogAndContinue()), errors_tolerance_limit=2)
         bench.wait_for_input()
         bench.stop()
-    assert bench.deaths == []
+    assert bench.ends == []
     assert len(bench.outbox.of(RecordFailed)) == 4
 
 
@@ -151,10 +151,10 @@ def test_records_after_a_pause_are_not_counted(bench: Bench) -> None:
         .write(sink_to(bench.folder / "out"))
     )
     thread = bench.start(pipeline, errors_tolerance_limit=1)
-    wait_until(lambda: bool(thread.paused_tasks() or bench.deaths))
+    wait_until(lambda: bool(thread.paused_tasks() or bench.ends))
     [paused] = thread.paused_tasks()
     assert paused.position == 1
-    assert bench.deaths == []
+    assert bench.ends == []
 
 
 def test_a_run_reports_its_policies_and_its_tolerance_usage(
@@ -246,4 +246,4 @@ def test_a_decision_that_was_not_committed_is_not_counted(
         errors_retries_delay_max_ms=1,
     )
     bench.wait_for_input()
-    assert (len(lost), bench.deaths, bench.positions("a")) == (1, [], [1])
+    assert (len(lost), bench.ends, bench.positions("a")) == (1, [], [1])

@@ -150,7 +150,7 @@ def test_a_recipe_gives_each_record_of_a_file_its_position_again(
     first = bench.start(pipeline)
     wait_until(lambda: not first.is_running)
     # The decision is durable, and the replay obeys it.
-    instance = first._engine.event_factory.instance
+    instance = first._claimed.event_factory.instance
     again = bench.start(pipeline, instance=instance)
     bench._files = 1
     wait_until(lambda: bench.committed() >= 0)

@@ -9,14 +9,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from arrester.agents.definition.delta_table import DeltaTable
-from arrester.agents.definition.files import Files
-from arrester.agents.definition.iceberg_table import IcebergTable
-from arrester.agents.definition.jdbc_store import JdbcStore
-from arrester.agents.definition.kafka_topic import KafkaTopic
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.definition.sink_store import BatchStore
 from arrester.agents.definition.sinks import Sink
+from arrester.agents.definition.stores.delta_table import DeltaTable
+from arrester.agents.definition.stores.files import Files
+from arrester.agents.definition.stores.iceberg_table import IcebergTable
+from arrester.agents.definition.stores.jdbc_store import JdbcStore
+from arrester.agents.definition.stores.kafka_topic import KafkaTopic
+from arrester.agents.definition.stores.sink_store import BatchStore
 from arrester.domain.errors import InvalidValue
 from tests.agents.pipeline_bench import Bench
 

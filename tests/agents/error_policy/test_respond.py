@@ -21,14 +21,14 @@ from arrester.agents.error_policy.respond import (
 from arrester.domain.error_policy.classify import describe
 from arrester.domain.error_policy.exception_identity import Cause
 from arrester.domain.error_policy.log_levels import LEVELS, LogMessage
-from arrester.domain.error_policy.policy import Answer, Policy, StageKind
+from arrester.domain.error_policy.policy import Policy, Response, StageKind
 from arrester.domain.error_policy.retry import (
     Attempts,
     RetryAfter,
     RetryPolicy,
 )
 from arrester.domain.error_policy.tolerance import Tolerance
-from arrester.domain.events import Response
+from arrester.domain.events import FinalResponse
 
 VALUE, LATER, DENIED = (describe(e) for e in (ValueError(), TimeoutError(), PermissionError()))
 SUPERSEDED = Cause(names=("org.apache.kafka.common.errors.ProducerFencedException",))
@@ -59,7 +59,7 @@ def outcome_of(
     return respond(failed, policy, run, chance=lambda n: 0, answer=answer)
 
 
-def decided(outcome: Outcome) -> tuple[Response, DecisionReason]:
+def decided(outcome: Outcome) -> tuple[FinalResponse, DecisionReason]:
     assert isinstance(outcome, Decided)
     return outcome.response, outcome.reason
 
@@ -71,7 +71,7 @@ any_policy = st.builds(
     tolerance=st.builds(Tolerance, limit=st.none() | st.integers(-1, 3)),
     by_class=st.dictionaries(
         st.sampled_from(["builtins.ValueError", "builtins.OSError", "builtins.Exception"]),
-        st.sampled_from(list(Answer)),
+        st.sampled_from(list(Response)),
     ),
 )
 any_failure = st.builds(
@@ -82,7 +82,7 @@ any_failure = st.builds(
     task=st.none() | st.just("JFK"),
     position=st.none() | st.integers(),
 )
-any_answer = st.sampled_from([*Answer, *Response, None, "CONTINUE", 3, HandlerRaised("x")])
+any_answer = st.sampled_from([*Response, *FinalResponse, None, "CONTINUE", 3, HandlerRaised("x")])
 
 
 @given(any_failure, any_policy, st.builds(TaskRun, failed=st.booleans()), any_answer)
@@ -95,8 +95,8 @@ def test_every_failure_is_decided_with_one_call_of_the_handler(
     if not isinstance(first, CallHandler):
         assert first == last
     if isinstance(last, Decided):
-        assert last.run.failed is (last.response is Response.FAIL)
-        if last.response is Response.PAUSE:
+        assert last.run.failed is (last.response is FinalResponse.FAIL)
+        if last.response is FinalResponse.PAUSE:
             assert failed.task is not None and failed.position is not None
 
 
@@ -105,7 +105,7 @@ def test_only_the_first_failure_decides(
     failed: FailedAttempt, policy: Policy, answer: object
 ) -> None:
     after = outcome_of(failed, policy, TaskRun(failed=True), answer=answer)
-    assert decided(after) == (Response.FAIL, DecisionReason.ALREADY_FAILED)
+    assert decided(after) == (FinalResponse.FAIL, DecisionReason.ALREADY_FAILED)
     assert isinstance(after, Decided) and after.messages == ()
 
 
@@ -114,8 +114,8 @@ def test_self_healing_failures_are_never_decided() -> None:
 
 
 def test_a_fatal_failure_calls_no_handler_and_is_logged_at_debug() -> None:
-    outcome = outcome_of(failure(DENIED), RETRYING, answer=Answer.CONTINUE)
-    assert decided(outcome) == (Response.FAIL, DecisionReason.FATAL)
+    outcome = outcome_of(failure(DENIED), RETRYING, answer=Response.CONTINUE)
+    assert decided(outcome) == (FinalResponse.FAIL, DecisionReason.FATAL)
     assert isinstance(outcome, Decided)
     assert [LEVELS[message].name for message in outcome.messages] == ["DEBUG", "ERROR"]
 
@@ -134,23 +134,25 @@ def test_a_declared_answer_for_a_class_replaces_the_handler(
 
 
 def test_the_most_specific_name_of_a_class_wins() -> None:
-    policy = Policy(by_class={"builtins.Exception": Answer.FAIL, "builtins.OSError": Answer.PAUSE})
-    assert policy.answer_for(describe(ConnectionError())) is Answer.PAUSE
-    assert policy.answer_for(describe(KeyError())) is Answer.FAIL
+    policy = Policy(
+        by_class={"builtins.Exception": Response.FAIL, "builtins.OSError": Response.PAUSE}
+    )
+    assert policy.answer_for(describe(ConnectionError())) is Response.PAUSE
+    assert policy.answer_for(describe(KeyError())) is Response.FAIL
     assert policy.answer_for(describe(SystemExit())) is None
     cast = Cause(names=("java.lang.X",), condition="CAST_INVALID_INPUT.SUB")
-    assert Policy(by_class={"CAST_INVALID_INPUT": Answer.CONTINUE}).answer_for(cast)
+    assert Policy(by_class={"CAST_INVALID_INPUT": Response.CONTINUE}).answer_for(cast)
 
 
 def test_retries_come_before_the_handler() -> None:
-    assert outcome_of(failure(LATER), RETRYING, answer=Answer.CONTINUE) == RetryAfter(300)
+    assert outcome_of(failure(LATER), RETRYING, answer=Response.CONTINUE) == RetryAfter(300)
     assert outcome_of(failure(LATER, made=3), RETRYING) == CallHandler()
 
 
 def test_native_expressions_are_retried_only_if_the_handler_answers_retry() -> None:
     native = failure(LATER, stage=StageKind.DESERIALIZE)
     assert outcome_of(native, RETRYING) == CallHandler()
-    assert outcome_of(native, RETRYING, answer=Answer.RETRY) == RetryAfter(300)
+    assert outcome_of(native, RETRYING, answer=Response.RETRY) == RetryAfter(300)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +165,8 @@ def test_native_expressions_are_retried_only_if_the_handler_answers_retry() -> N
 def test_an_invalid_retry_is_fail_with_a_warning(
     failed: FailedAttempt, reason: DecisionReason
 ) -> None:
-    outcome = outcome_of(failed, RETRYING, answer=Answer.RETRY)
-    assert decided(outcome) == (Response.FAIL, reason)
+    outcome = outcome_of(failed, RETRYING, answer=Response.RETRY)
+    assert decided(outcome) == (FinalResponse.FAIL, reason)
     assert isinstance(outcome, Decided)
     assert LEVELS[outcome.messages[0]].name == "WARN"
 
@@ -172,61 +174,70 @@ def test_an_invalid_retry_is_fail_with_a_warning(
 @pytest.mark.parametrize(
     ("task", "position", "response", "reason"),
     [
-        ("JFK", 7, Response.PAUSE, DecisionReason.HANDLER),
-        (None, 7, Response.FAIL, DecisionReason.GLOBAL_TASK),
-        ("JFK", None, Response.FAIL, DecisionReason.NO_POSITION),
+        ("JFK", 7, FinalResponse.PAUSE, DecisionReason.HANDLER),
+        (None, 7, FinalResponse.FAIL, DecisionReason.GLOBAL_TASK),
+        ("JFK", None, FinalResponse.FAIL, DecisionReason.NO_POSITION),
     ],
 )
 def test_pause_needs_a_task_and_a_position(
-    task: str | None, position: int | None, response: Response, reason: DecisionReason
+    task: str | None, position: int | None, response: FinalResponse, reason: DecisionReason
 ) -> None:
-    outcome = outcome_of(failure(task=task, position=position), answer=Answer.PAUSE)
+    outcome = outcome_of(failure(task=task, position=position), answer=Response.PAUSE)
     assert decided(outcome) == (response, reason)
 
 
 @pytest.mark.parametrize("answer", [None, "CONTINUE", 0, True, HandlerRaised("boom"), object()])
 def test_an_invalid_answer_is_fail(answer: object) -> None:
     outcome = outcome_of(failure(), answer=answer)
-    assert decided(outcome) == (Response.FAIL, DecisionReason.HANDLER_BROKEN)
+    assert decided(outcome) == (FinalResponse.FAIL, DecisionReason.HANDLER_BROKEN)
 
 
 def test_resume_is_an_alias_of_continue() -> None:
-    assert Answer["RESUME"] is Answer.CONTINUE
-    assert as_answer(Response.CONTINUE) is Answer.CONTINUE
+    assert Response["RESUME"] is Response.CONTINUE
+    assert as_answer(FinalResponse.CONTINUE) is Response.CONTINUE
 
 
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
-        (Policy(), (Response.FAIL, DecisionReason.NO_POLICY)),
-        (Policy(tolerance=Tolerance(limit=-1)), (Response.CONTINUE, DecisionReason.LIMIT_ALONE)),
-        (Policy(tolerance=Tolerance(limit=0)), (Response.FAIL, DecisionReason.TOLERANCE_EXCEEDED)),
-        (Policy(tolerance=Tolerance(rate_limit=0)), (Response.FAIL, DecisionReason.RATE_EXCEEDED)),
-        (HANDLED, (Response.CONTINUE, DecisionReason.HANDLER)),
+        (Policy(), (FinalResponse.FAIL, DecisionReason.NO_POLICY)),
+        (
+            Policy(tolerance=Tolerance(limit=-1)),
+            (FinalResponse.CONTINUE, DecisionReason.LIMIT_ALONE),
+        ),
+        (
+            Policy(tolerance=Tolerance(limit=0)),
+            (FinalResponse.FAIL, DecisionReason.TOLERANCE_EXCEEDED),
+        ),
+        (
+            Policy(tolerance=Tolerance(rate_limit=0)),
+            (FinalResponse.FAIL, DecisionReason.RATE_EXCEEDED),
+        ),
+        (HANDLED, (FinalResponse.CONTINUE, DecisionReason.HANDLER)),
         (
             Policy(handled=True, tolerance=Tolerance(limit=0)),
-            (Response.FAIL, DecisionReason.TOLERANCE_EXCEEDED),
+            (FinalResponse.FAIL, DecisionReason.TOLERANCE_EXCEEDED),
         ),
     ],
 )
 def test_handlers_and_limits_decide_together_and_alone(
-    policy: Policy, expected: tuple[Response, DecisionReason]
+    policy: Policy, expected: tuple[FinalResponse, DecisionReason]
 ) -> None:
-    assert decided(outcome_of(failure(), policy, answer=Answer.CONTINUE)) == expected
+    assert decided(outcome_of(failure(), policy, answer=Response.CONTINUE)) == expected
 
 
 def test_output_without_a_handler_is_only_skipped_for_retriable_failures() -> None:
     limit = Policy(tolerance=Tolerance(limit=-1))
     lost = outcome_of(failure(LATER, stage=StageKind.PRODUCE), limit)
-    assert decided(lost) == (Response.CONTINUE, DecisionReason.LIMIT_ALONE)
+    assert decided(lost) == (FinalResponse.CONTINUE, DecisionReason.LIMIT_ALONE)
     kept = outcome_of(failure(stage=StageKind.PRODUCE), limit)
-    assert decided(kept) == (Response.FAIL, DecisionReason.NOT_TOLERABLE)
+    assert decided(kept) == (FinalResponse.FAIL, DecisionReason.NOT_TOLERABLE)
 
 
 def test_a_source_failure_is_of_no_record() -> None:
     policy = Policy(handled=True, tolerance=Tolerance(limit=-1))
-    outcome = outcome_of(failure(stage=StageKind.SOURCE), policy, answer=Answer.CONTINUE)
-    assert decided(outcome) == (Response.FAIL, DecisionReason.SOURCE)
+    outcome = outcome_of(failure(stage=StageKind.SOURCE), policy, answer=Response.CONTINUE)
+    assert decided(outcome) == (FinalResponse.FAIL, DecisionReason.SOURCE)
     again = outcome_of(failure(LATER, stage=StageKind.SOURCE), RETRYING)
     assert again == RetryAfter(300)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.domain.error_policy.classify import Kind, describe
-from arrester.domain.error_policy.policy import Answer, Scope, StageKind
+from arrester.domain.error_policy.policy import Response, Scope, StageKind
 from arrester.domain.error_policy.retry import RetryPolicy
 from arrester.domain.error_policy.setting_definitions import ALIASES, KEYS
 from arrester.domain.error_policy.tolerance import Tolerance, Window
@@ -22,8 +22,8 @@ ON: dict[str, object] = {"errors.dlq.enable": True}
 class Handler:
     """A handler by its shape."""
 
-    def handle(self, *arguments: object) -> Answer:
-        return Answer.FAIL
+    def handle(self, *arguments: object) -> Response:
+        return Response.FAIL
 
 
 def read(**given: object) -> ErrorSettings:

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from arrester.agents.spark.jvm.try_eval import VALUE, guarded
+from arrester.agents.spark.jvm.plans.try_eval import VALUE, guarded
 from arrester.domain.errors import InvalidValue
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from arrester.agents.batch.slow_path import evaluate
 from arrester.agents.execution.bisection import Bisection, NoSingleRecord, evaluating
+from arrester.agents.spark.frames.local_checkpoint import ID, numbered
 from arrester.agents.spark.job_attempts import AttemptFailed, run_job, with_row_counter
 from arrester.agents.spark.jvm.job_status import FailedJob
-from arrester.agents.spark.local_checkpoint import ID, numbered
 from arrester.agents.spark.session_conf import conf, small_batches
 from arrester.agents.worker.columns import OUTCOME, POSITION
 from tests.agents.batch.static_batches import discard, lines, pipeline_of

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.spark.errors import Problem
-from arrester.agents.spark.jvm.catalyst import collected
-from arrester.agents.spark.jvm.native_evaluator import NativeEvaluator
+from arrester.agents.spark.jvm.plans.catalyst import collected
+from arrester.agents.spark.jvm.plans.native_evaluator import NativeEvaluator
 from tests.services import REPOSITORY
 from tests.test_failure_classes import rows
 

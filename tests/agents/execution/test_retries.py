@@ -141,7 +141,7 @@ def test_a_fatal_class_fails_at_once_without_a_handler(
     bench.add(("a", 0, "x"), ("a", 1, "never"))
     step = flaky(bench.folder / "tries", error="PermissionError")
     bench.start(bench.checking(step, recording), errors_retries_limit=5, **NOW)
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     assert recording.contexts == []
     assert bench.outbox.of(TaskDied)[0].position == 1
     assert levels_of("no handler is called", caplog) == ["DEBUG"]
@@ -154,7 +154,7 @@ def test_a_fatal_class_fails_also_with_a_declared_answer(
     bench.add(("a", 0, "x"), ("a", 1, "never"), ("a", 2, "never"))
     step = flaky(bench.folder / "tries", error="PermissionError")
     bench.start(bench.checking(step, LogAndContinue()))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     assert bench.outbox.of(TaskDied)[0].position == 1
     assert levels_of("no handler is called", caplog) == ["DEBUG"]
     line = "task 'a', position 1: PermissionError: not yet; it affects every record"
@@ -170,7 +170,7 @@ def test_self_healing_failures_are_left_to_spark(bench: Bench) -> None:
     )
     bench.wait_for_input()
     # The query was restarted in the same run.
-    assert (bench.deaths, bench.written()) == ([], [("a", 0)])
+    assert (bench.ends, bench.written()) == ([], [("a", 0)])
     assert len(bench.outbox.of(ThreadStarted)) == 1
     assert recording.contexts == []
     assert bench.outbox.of(TaskDied) == []
@@ -189,7 +189,7 @@ def test_an_invalid_retry_is_fail(
         errors_retries_limit=1,
         **NOW,
     )
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     assert [each.attempt for each in recording.contexts] == [2 if error == "TimeoutError" else 1]
     assert bench.outbox.of(TaskDied)[0].position == 0
     assert levels_of("RETRY was answered", caplog) == ["WARNING"]
@@ -242,7 +242,7 @@ def test_blocks_of_retried_records_are_released_when_the_run_ends(
     builder = bench.define().deserialize("number", number, on_error=Repairing())
     keys: dict[str, Any] = {"errors_retriable_classes": "CAST_INVALID_INPUT"}
     bench.start(builder.write(sink_to(bench.folder / "out")), errors_retries_limit=2, **keys, **NOW)
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     assert bench.outbox.of(TaskDied)[0].position == 1
     assert blocks(bench.spark) <= kept
 
@@ -258,7 +258,7 @@ def test_a_stop_interrupts_a_wait_and_leaves_the_record_undecided(bench: Bench) 
     wait_until(lambda: tries.exists() and len(list(tries.glob("a-0/*"))) >= 2)
     assert thread.stop("stopped", timeout_seconds=PATIENCE_SECONDS)
     assert thread.state is ThreadStatus.DEAD
-    assert bench.deaths == []
+    assert bench.ends == []
     assert bench.outbox.of(RecordFailed) == []
 
     bench.start(bench.checking(flaky(tries), LogAndContinue()), errors_retries_limit=0)

@@ -391,12 +391,12 @@ def test_a_transform_that_fails_as_a_whole_ends_the_run_and_no_task_dies(bench: 
 
     pipeline = bench.define().transform("models", broken, on_error=LogAndContinue())
     bench.start(pipeline.write(sink_to(bench.folder / "out")))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
 
-    [death] = bench.deaths
-    assert isinstance(death.exception, PermissionError)
-    assert death.failure is not None
-    assert (death.failure.stage, death.failure.exception_class) == (
+    [end] = bench.ends
+    assert isinstance(end.exception, PermissionError)
+    assert end.failure is not None
+    assert (end.failure.stage, end.failure.exception_class) == (
         "process:models",
         "PermissionError",
     )
@@ -416,9 +416,9 @@ def test_more_failing_records_than_the_bisection_can_find_end_the_run(
     with monkeypatch.context() as few:
         few.setattr("arrester.agents.execution.bisection.JOBS", 3)
         bench.start(pipeline)
-        wait_until(lambda: bool(bench.deaths))
-    [death] = bench.deaths
-    assert "more of its records fail than 3 jobs could find" in death.reason
+        wait_until(lambda: bool(bench.ends))
+    [end] = bench.ends
+    assert "more of its records fail than 3 jobs could find" in end.reason
     assert (bench.outbox.of(RecordFailed), bench.outbox.of(TaskDied)) == ([], [])
     assert (read_sink(bench.folder / "out"), bench.dead_letters()) == ([], [])
 

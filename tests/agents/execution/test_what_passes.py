@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
 
 from arrester.agents.batch.slow_path import evaluate
-from arrester.agents.spark.jvm.strict_json import strict_json
-from arrester.agents.spark.jvm.try_eval import guarded
+from arrester.agents.spark.jvm.plans.strict_json import strict_json
+from arrester.agents.spark.jvm.plans.try_eval import guarded
 from tests.agents.batch.static_batches import discard, failures, lines, pipeline_of
 from tests.schema_registry_process import spark_avro
 from tests.services import REPOSITORY

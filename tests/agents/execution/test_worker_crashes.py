@@ -99,12 +99,12 @@ def test_a_crash_without_a_single_failing_record_ends_the_run(bench: Bench) -> N
 
     bench.add(*[("a", n, "x") for n in range(24)])
     bench.start(bench.checking(crowded, LogAndContinue()))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
 
-    [death] = bench.deaths
-    assert death.failure is not None
-    assert death.failure.exception_class == "WorkerCrashed"
-    assert "no single record makes it fail alone" in death.reason
+    [end] = bench.ends
+    assert end.failure is not None
+    assert end.failure.exception_class == "WorkerCrashed"
+    assert "no single record makes it fail alone" in end.reason
     assert bench.outbox.of(TaskDied) == []
     assert bench.written() == []
 
@@ -175,7 +175,7 @@ def test_a_record_whose_send_crashes_the_worker_is_skipped_and_others_are_sent(
     bench.wait_for_input()
     bench.stop()
 
-    assert bench.deaths == []
+    assert bench.ends == []
     sent, given = noted(bench, "sent"), noted(bench, "given")
     assert set(sent) == {"a:0", "a:3", "b:0", "b:2"}
     # In the failed round, in its part, and before the crashing record.
@@ -210,9 +210,9 @@ def test_a_crashing_send_pauses_its_task_and_no_later_record_is_sent(bench: Benc
 def test_by_default_a_crashing_send_ends_the_run_and_names_the_record(bench: Bench) -> None:
     bench.add(("a", 0, "x"), ("a", 1, "segfault"), ("a", 2, "x"))
     bench.start(bench.define().produce(sender(bench)))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
 
-    assert "produce failed at task 'a', position 1: WorkerCrashed" in bench.deaths[0].reason
+    assert "produce failed at task 'a', position 1: WorkerCrashed" in bench.ends[0].reason
     [died] = bench.outbox.of(TaskDied)
     assert (died.task, died.position, died.failure.stage) == ("a", 1, "produce")
     # Python's own trace, without the progress that the worker wrote.
@@ -261,12 +261,12 @@ def test_a_send_that_crashes_only_with_other_records_ends_the_run(
 
     bench.add(*[("a", n, "x") for n in range(4)])
     bench.start(bench.define().produce(crowded, on_error=LogAndContinue()))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
 
-    [death] = bench.deaths
-    assert death.failure is not None
-    assert (death.failure.stage, death.failure.exception_class) == ("produce", "WorkerCrashed")
-    assert "no single record makes it fail alone" in death.reason
+    [end] = bench.ends
+    assert end.failure is not None
+    assert (end.failure.stage, end.failure.exception_class) == ("produce", "WorkerCrashed")
+    assert "no single record makes it fail alone" in end.reason
     assert bench.outbox.of(RecordFailed) == []
 
 
@@ -277,12 +277,12 @@ def test_more_crashing_sends_than_the_bisection_can_find_end_the_run(
     bench.add(*[(task, 0, "killed") for task in "abcdefgh"])
     kept = blocks(bench.spark)
     bench.start(bench.define().produce(sender(bench), on_error=LogAndContinue()))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
 
-    [death] = bench.deaths
-    assert death.failure is not None
-    assert (death.failure.stage, death.failure.exception_class) == ("produce", "WorkerCrashed")
-    assert "more of its records crash the worker than 2 jobs could find" in death.reason
+    [end] = bench.ends
+    assert end.failure is not None
+    assert (end.failure.stage, end.failure.exception_class) == ("produce", "WorkerCrashed")
+    assert "more of its records crash the worker than 2 jobs could find" in end.reason
     assert (bench.outbox.of(RecordFailed), bench.dead_letters()) == ([], [])
     assert len(noted(bench, "given")) < 8
     assert blocks(bench.spark) <= kept
@@ -312,7 +312,7 @@ def test_a_stop_ends_the_isolation_of_crashing_sends(bench: Bench) -> None:
     stopped.touch()
     stopping.join()
 
-    assert bench.deaths == []
+    assert bench.ends == []
     assert bench.outbox.of(RecordFailed) == []
     # The first record of each partition, in the crashed round and in its parts.
     assert len(noted(bench, "given")) <= 4

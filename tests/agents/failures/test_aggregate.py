@@ -16,7 +16,7 @@ from arrester.agents.failures.aggregate import HASH, FailureSummary, skipped_coo
 from arrester.agents.failures.failure_set import FailureSet
 from arrester.agents.failures.pause_offsets import is_held, pause_offset_of
 from arrester.agents.journal.entries import Cursor
-from arrester.agents.spark.local_checkpoint import ID
+from arrester.agents.spark.frames.local_checkpoint import ID
 from arrester.agents.worker.columns import (
     ENTRY,
     ERROR,

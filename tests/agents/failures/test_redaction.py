@@ -17,7 +17,7 @@ from arrester.agents.definition.builder import define
 from arrester.agents.failures.payload import Redaction, UnmatchedRules
 from arrester.agents.handlers import ErrorContext, LogAndContinue, Record, RecordError
 from arrester.agents.worker.redactor import PATH_CHARACTERS, PATHS, RedactRow
-from arrester.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.policy import Response
 from arrester.domain.errors import InvalidConfiguration, InvalidValue
 from arrester.domain.events import RecordFailed, ThreadDied
 from tests.agents.pipeline_bench import Bench, levels_of, sink_to
@@ -381,9 +381,9 @@ class Reading:
     def __init__(self) -> None:
         self.messages: list[str] = []
 
-    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
+    def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Response:
         self.messages.append(exception.message)
-        return Answer.CONTINUE if record.row["position"] == 0 else Answer.FAIL
+        return Response.CONTINUE if record.row["position"] == 0 else Response.FAIL
 
 
 @pytest.mark.spark
@@ -466,7 +466,7 @@ def test_masked_fields_at_any_depth_leave_neither_in_events_nor_logs_nor_dead_le
     source = bench.spark.createDataFrame([tuple(row.values()) for row in rows], schema)
     pipeline = (
         define("lines", source, task="task", position="position", redact=["p?n", "$.trip.who"])
-        .process("charge", check, on={ValueError: Answer.CONTINUE})
+        .process("charge", check, on={ValueError: Response.CONTINUE})
         .write(sink_to(bench.folder / "out"))
     )
     bench.start(
@@ -476,7 +476,7 @@ def test_masked_fields_at_any_depth_leave_neither_in_events_nor_logs_nor_dead_le
         errors_log_enable=True,
         errors_log_include_messages=True,
     )
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
 
     assert len(bench.outbox.of(RecordFailed)) == len(bench.dead_letters()) == len(rows)
     for shown in (bench.outbox.batches, caplog.text, bench.dead_letters()):

@@ -29,16 +29,16 @@ def test_a_run_ends_before_it_holds_more_records_than_the_limit(bench: Bench) ->
     bench.start(bench.checking(failing), held_records_limit=2)
     bench.wait_for_input()
     bench.add(("a", 2, "x"), ("b", 1, "x"))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
 
-    [death] = bench.deaths
-    assert isinstance(death.exception, HeldLimitExceeded)
-    assert death.reason == "3 held would be more than held.records.limit allows, which is 2"
+    [end] = bench.ends
+    assert isinstance(end.exception, HeldLimitExceeded)
+    assert end.reason == "3 held would be more than held.records.limit allows, which is 2"
     assert bench.positions("b") == [0]
     # The folder of the refused decision is deleted: only the first micro-batch's is left.
     assert len(list((Path(bench.checkpoint) / ROWS_FOLDER).iterdir())) == 1
     # The micro-batch was not decided: with a higher limit it is held, and the rest written.
-    bench.deaths.clear()
+    bench.ends.clear()
     thread = bench.start(bench.checking(failing), held_records_limit=3)
     bench.wait_for_input()
     wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 2)
@@ -50,10 +50,10 @@ def test_held_bytes_are_limited_and_the_run_may_stop_without_an_error(bench: Ben
     bench.add(("a", 0, "bad"), ("b", 0, "x"))
     keys: dict[str, Any] = {"held_bytes_limit": 10, "held_limit_response": "stop"}
     bench.start(bench.checking(failing), **keys)
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
 
-    [death] = bench.deaths
-    assert (death.exception, death.finished) == (None, True)
-    assert "held.bytes.limit" in death.reason
-    assert [each.reason for each in bench.outbox.of(ThreadDied)] == [death.reason]
+    [end] = bench.ends
+    assert (end.exception, end.finished) == (None, True)
+    assert "held.bytes.limit" in end.reason
+    assert [each.reason for each in bench.outbox.of(ThreadDied)] == [end.reason]
     assert bench.outbox.of(TaskPaused) == []

@@ -14,9 +14,9 @@ from arrester.agents.failures.failure_set import has_failed
 from arrester.agents.failures.record_hash import RecordHash
 from arrester.agents.handlers import Handler, LogAndContinue, LogAndPause
 from arrester.agents.held.replay_check import PositionsChanged, ReplayCheck
-from arrester.agents.run import processor_factory
+from arrester.agents.run.micro_batch import processor_factory
 from arrester.agents.run.thread import PipelineThread
-from arrester.agents.spark.jvm.determinism import repeatable_columns
+from arrester.agents.spark.jvm.plans.determinism import repeatable_columns
 from tests.agents.pipeline_bench import SCHEMA, Bench, Row, sink_to
 from tests.patience import wait_until
 
@@ -50,7 +50,7 @@ def replayed(bench: Bench, first: DataFrame, second: DataFrame, handler: Handler
     """Decide about `first`, whose sink fails, and repeat the micro-batch with `second`."""
     crashed = bench.start(over(bench, first, handler, crashes=True))
     wait_until(lambda: not crashed.is_running)
-    instance = crashed._engine.event_factory.instance
+    instance = crashed._claimed.event_factory.instance
     again = bench.start(over(bench, second, handler), instance=instance)
     wait_until(lambda: again.is_idle or not again.is_running)
     return again
@@ -62,9 +62,9 @@ def test_another_record_at_the_position_of_a_decision_ends_the_run(
 ) -> None:
     first, second = [(0, "x"), (1, "bad"), (2, "y")], [(0, "x"), (1, "y"), (2, "bad")]
     replayed(bench, rows(bench, first), rows(bench, second), handler)
-    death = bench.deaths[-1]
-    assert isinstance(death.exception, PositionsChanged)
-    assert death.reason.startswith(
+    end = bench.ends[-1]
+    assert isinstance(end.exception, PositionsChanged)
+    assert end.reason.startswith(
         "micro-batch 0 is repeated, but other records than were held or skipped in it are at their "
         "tasks and positions: task= or position= does not give a record the same value again"
     )
@@ -75,8 +75,8 @@ def test_another_record_at_the_position_of_a_decision_ends_the_run(
 def test_a_decision_that_finds_no_record_ends_the_run(bench: Bench, handler: Handler) -> None:
     first, second = [(0, "x"), (1, "bad")], [(0, "x"), (5, "bad")]
     replayed(bench, rows(bench, first), rows(bench, second), handler)
-    assert isinstance(bench.deaths[-1].exception, PositionsChanged)
-    assert "but of 1 record held or skipped in it, 0 are found" in bench.deaths[-1].reason
+    assert isinstance(bench.ends[-1].exception, PositionsChanged)
+    assert "but of 1 record held or skipped in it, 0 are found" in bench.ends[-1].reason
     assert bench.written() == []
 
 
@@ -114,14 +114,14 @@ def test_a_source_that_lost_records_has_to_have_the_others(
     wait_until(lambda: not crashed.is_running)
     # As a stream does: a static source with other rows is refused.
     (bench.folder / "checkpoint/arrester/batch/offsets/0").write_bytes(b"static\n")
-    bench.deaths.clear()
+    bench.ends.clear()
     again = bench.start(over(bench, rows(bench, second), LogAndPause()))
     wait_until(lambda: again.is_idle or not again.is_running)
     if is_accepted:
         assert [(each.position, each.held) for each in again.paused_tasks()] == [(1, 2)]
         assert bench.written() == [("a", 0)]
     else:
-        assert isinstance(bench.deaths[-1].exception, PositionsChanged)
+        assert isinstance(bench.ends[-1].exception, PositionsChanged)
         assert bench.written() == []
 
 

@@ -17,7 +17,7 @@ from arrester.agents.handlers import LogAndPause
 from arrester.agents.held.schema import HeldRowsMismatch, RowSchemas, converted, with_all_columns
 from arrester.agents.journal.storage import LocalStorage
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.agents.spark.ddl import parse_ddl
+from arrester.agents.spark.frames.ddl import parse_ddl
 from arrester.agents.worker.columns import ROW
 from arrester.domain.events import ResumeHow, TaskPaused
 from arrester.domain.state.states import ThreadStatus
@@ -117,7 +117,7 @@ def test_held_records_are_converted_to_a_changed_source_or_stay_held(
     ).applied
     wait_until(lambda: bench.outbox.of(TaskPaused)[3:] != [])
     assert bench.outbox.of(TaskPaused)[-1].position == 2
-    assert (thread.state, bench.deaths) == (ThreadStatus.RUNNING, [])
+    assert (thread.state, bench.ends) == (ThreadStatus.RUNNING, [])
     [dead_letter] = bench.dead_letters()
     assert json.loads(dead_letter["row"]) == {"task": "a", "position": 1, "value": "bad"}
     bench.stop()

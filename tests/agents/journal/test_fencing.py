@@ -46,10 +46,10 @@ def test_an_older_run_ends_superseded_before_it_writes(
     run = claimed_by_another(bench, thread)
     bench.add(("a", 1, "x"))
 
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
 
     assert run.epoch == thread.epoch + 1
-    assert bench.deaths[0].superseded
+    assert bench.ends[0].superseded
     assert thread.state is ThreadStatus.DEAD
     assert bench.positions("a") == [0]
     [died] = bench.outbox.of(ThreadDied)
@@ -83,9 +83,9 @@ def test_an_idle_older_run_ends_too(bench: Bench, monkeypatch: pytest.MonkeyPatc
     thread = bench.start(bench.checking(lambda row: row))
     claimed_by_another(bench, thread)
 
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
 
-    assert bench.deaths[0].superseded
+    assert bench.ends[0].superseded
     assert thread.state is ThreadStatus.DEAD
 
 
@@ -98,8 +98,8 @@ def test_an_older_run_answers_no_command(bench: Bench, monkeypatch: pytest.Monke
     with pytest.raises(Superseded):
         thread.apply(TaskCommand("a", how=ResumeHow.RETRY, command=command))
 
-    wait_until(lambda: bool(bench.deaths))
-    assert bench.deaths[0].superseded
+    wait_until(lambda: bool(bench.ends))
+    assert bench.ends[0].superseded
     assert thread.answer_to(command) is None
 
 
@@ -108,7 +108,7 @@ def test_an_earlier_answer_is_readable_during_a_micro_batch(bench: Bench) -> Non
     command = uuid7(datetime.now(UTC))
     refused = thread.apply(TaskCommand("a", how=ResumeHow.RETRY, command=command))
 
-    with thread._lock:
+    with thread._lock.held():
         known = thread.answer_to(command)
 
     assert known == refused

@@ -34,12 +34,12 @@ from arrester.domain.events import (
     Event,
     EventData,
     Failure,
+    FinalResponse,
     PipelinePaused,
     PipelineResumed,
     RecordFailed,
     RecordsHeld,
     RecordsRedriven,
-    Response,
     ResumeHow,
     Run,
     TaskPaused,
@@ -90,7 +90,7 @@ def entry(
 
 def paused(key: str, position: int) -> list[EventData]:
     return [
-        RecordFailed(task=key, position=position, failure=FAILURE, response=Response.PAUSE),
+        RecordFailed(task=key, position=position, failure=FAILURE, response=FinalResponse.PAUSE),
         TaskPaused(task=key, position=position, failure=FAILURE),
     ]
 
@@ -531,7 +531,7 @@ def test_large_columns_of_dead_letters_are_sent_in_several_batches(
 def test_a_stopping_record_that_is_skipped_later_no_longer_stops_its_task() -> None:
     ledger = Ledger(application="flights", pipeline="delays", checkpoint=CHECKPOINT)
     ledger.apply(entry(EntryKind.BATCH, *paused("JFK", 7), number=1))
-    skipped = RecordFailed(task="JFK", position=6, failure=FAILURE, response=Response.CONTINUE)
+    skipped = RecordFailed(task="JFK", position=6, failure=FAILURE, response=FinalResponse.CONTINUE)
     ledger.apply(entry(EntryKind.DRAIN, skipped, number=2))
     stopped_by = ledger.task("JFK").stopped_by
     assert stopped_by is not None

@@ -24,10 +24,10 @@ from arrester.domain.events import (
     Event,
     EventData,
     Failure,
+    FinalResponse,
     PolicyChanged,
     RecordFailed,
     RecordsHeld,
-    Response,
     Run,
     TaskPaused,
     ThreadStarted,
@@ -59,7 +59,7 @@ def claimed(files: LocalStorage, pipeline: str = "delays", **more: Any) -> Journ
 def hold(journal: Journal, key: str) -> None:
     """Pause a task at its first record, and override the policy of a stage."""
     run = Run(pipeline=journal.ledger.pipeline, checkpoint=CHECKPOINT, epoch=journal.ledger.epoch)
-    failed = RecordFailed(task=key, position=7, failure=FAILURE, response=Response.PAUSE)
+    failed = RecordFailed(task=key, position=7, failure=FAILURE, response=FinalResponse.PAUSE)
     data: list[EventData] = [
         failed,
         TaskPaused(task=key, position=7, failure=FAILURE),
@@ -253,4 +253,4 @@ def test_a_run_starts_where_a_driver_was_killed_while_spark_stored_its_first_off
     bench.start(pausing(bench))
     bench.wait_for_input()
 
-    assert (bench.deaths, bench.positions("a")) == ([], [0])
+    assert (bench.ends, bench.positions("a")) == ([], [0])

@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from arrester.agents.handlers import LogAndContinue, LogAndPause
-from arrester.agents.run.flow_meter import FlowMeter
+from arrester.agents.run.micro_batch.flow_meter import FlowMeter
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.transport.spool import Spool
+from arrester.domain.durations import Phase, buckets
 from arrester.domain.events import ResumeHow
-from arrester.domain.state.durations import Phase, buckets
 from tests.agents.measured_flow import counts_of, flow_in
 from tests.agents.pipeline_bench import Bench, Row, sink_to
 from tests.patience import wait_until
@@ -46,7 +46,7 @@ def run_all(bench: Bench, pipeline: Any) -> None:
     bench.start(pipeline)
     bench.wait_for_input()
     bench.stop()
-    assert not bench.deaths
+    assert not bench.ends
 
 
 @pytest.mark.smoke
@@ -193,7 +193,7 @@ def test_a_static_source_is_counted_with_its_duration(
     rows = spark.range(7).selectExpr("'a' AS task", "id AS position", "'x' AS value")
     pipeline = bench.define_over(rows).write(sink_to(bench.folder / "out"), atomic=True)
     bench.start(pipeline)
-    wait_until(lambda: bool(bench.deaths), what="the end")
+    wait_until(lambda: bool(bench.ends), what="the end")
 
     assert counts_of(spool) == {"micro_batches": 1, "records_in": 7, "records_out": 7}
     assert buckets(flow_in(spool).durations, Phase.TOTAL)

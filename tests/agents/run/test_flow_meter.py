@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from arrester.agents.journal.entries import Entry, EntryKind
 from arrester.agents.journal.fencing import claim
 from arrester.agents.journal.storage import LocalStorage, checkpoint_id, last_committed
-from arrester.agents.run.flow_meter import FlowMeter
+from arrester.agents.run.micro_batch.flow_meter import FlowMeter
 from arrester.agents.transport.spool import Spool
 from tests.agents.measured_flow import flow_in
 from tests.agents.sample_events import batch_id

@@ -12,7 +12,7 @@ from arrester.agents.dead_letters.destinations import DeadLettersUnusable
 from arrester.agents.definition.builder import define
 from arrester.agents.journal.storage import CheckpointUnusable
 from arrester.agents.run.folder_checks import check_folders
-from arrester.agents.spark.folders import folder_read_at
+from arrester.agents.spark.sources.folders import folder_read_at
 from arrester.domain.errors import InvalidValue
 from tests.agents.pipeline_bench import SCHEMA, Bench, sink_to
 

@@ -16,7 +16,7 @@ from arrester.agents.handlers import LogAndPause
 from arrester.agents.held.replay_check import PositionsChanged
 from arrester.agents.held.store import HeldStore
 from arrester.agents.run import query_loop
-from arrester.agents.run.commit import Committer
+from arrester.agents.run.micro_batch.commit import Committer
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.domain.events import (
     CommandApplied,
@@ -126,11 +126,11 @@ def test_a_skip_is_applied_before_a_held_record_is_read(
         assert thread.apply(TaskCommand("a", how=ResumeHow.SKIP, reason="first")).applied
         wait_until(lambda: len(bench.outbox.of(TaskPaused)) == 2, what="second pause")
     skip = TaskCommand("a", how=ResumeHow.SKIP, position=pauses, reason="known")
-    with monkeypatch.context() as patched, thread._lock:
+    with monkeypatch.context() as patched, thread._lock.held() as lock:
         patched.setattr(HeldStore, "_read", lambda *_: pytest.fail("held records were read"))
-        assert thread._engine.commands.apply(skip).applied
+        assert thread._opened.apply(lock, skip).applied
         assert thread.tasks()[0].held == 3 - pauses
-        assert not thread.is_idle and thread._engine.holds_rows
+        assert not thread.is_idle and thread._opened.holds_rows
     wait_until(lambda: thread.tasks()[0].held == 0, what="nothing is held")
     bench.stop()
     assert sorted(row["position"] for row in bench.dead_letters()) == [1, 2][:pauses]
@@ -312,7 +312,7 @@ def test_held_records_run_task_by_task_if_the_task_expression_changed(
     wait_until(lambda: sum(task.held for task in thread.tasks()) == 0, what="held rows")
     assert len({number for number, _ in read_sink(bench.folder / "out")}) == 3
     assert sorted(bench.written()) == [(task, n) for task in "abc" for n in range(3)]
-    assert bench.deaths == []
+    assert bench.ends == []
 
 
 def test_an_open_chunk_of_several_tasks_needs_its_task_expression(
@@ -323,12 +323,12 @@ def test_an_open_chunk_of_several_tasks_needs_its_task_expression(
     with monkeypatch.context() as patched:
         patched.setattr(Committer, "drained", lambda _: pytest.fail("killed before the entry"))
         bench.start(bench.checking(refusing_bad(repaired)))
-        wait_until(lambda: len(bench.deaths) == 1, what="the end of the run")
+        wait_until(lambda: len(bench.ends) == 1, what="the end of the run")
     changed = F.translate("task", "ab", "ba")
     bench.start(bench.checking(refusing_bad(repaired), task=changed))
-    wait_until(lambda: len(bench.deaths) == 2, what="the refusal")
-    assert isinstance(bench.deaths[-1].exception, PositionsChanged)
-    assert "start once with the former task=" in bench.deaths[-1].reason
+    wait_until(lambda: len(bench.ends) == 2, what="the refusal")
+    assert isinstance(bench.ends[-1].exception, PositionsChanged)
+    assert "start once with the former task=" in bench.ends[-1].reason
 
     thread = bench.start(bench.checking(refusing_bad(repaired)))
 
@@ -341,12 +341,12 @@ def test_skipped_records_of_many_tasks_are_stored_together(bench: Bench, repaire
     thread = bench.start(bench.checking(refusing_bad(repaired)))
     bench.wait_for_input()
     commands = {"a": uuid4(), "b": uuid4()}
-    with thread._lock:
+    with thread._lock.held() as lock:
         for task, command in commands.items():
             skip = TaskCommand(
                 task, how=ResumeHow.SKIP, command=command, actor=f"{task}na", reason=f"of {task}"
             )
-            assert thread._engine.commands.apply(skip).applied
+            assert thread._opened.apply(lock, skip).applied
     wait_until(lambda: bench.written() == [("b", 0), ("a", 1)], what="held rows")
     bench.stop()
 
@@ -424,7 +424,7 @@ def test_records_that_python_cannot_read_are_held_and_dead_lettered_unchanged(
     wait_until(lambda: len(bench.written()) == 3, what="held rows")
     bench.stop()
     assert [each["exception_class"] for each in bench.dead_letters()] == ["Unreadable"] * 2
-    assert bench.deaths == []
+    assert bench.ends == []
 
 
 def test_of_many_tasks_that_pause_at_once_a_bounded_number_is_reported_in_full(

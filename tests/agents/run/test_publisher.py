@@ -17,9 +17,9 @@ from arrester.agents.run.publisher import SLICE, Publisher
 from arrester.agents.transport.spool import Spool
 from arrester.domain.events import (
     Event,
+    FinalResponse,
     RecordFailed,
     RecordsHeld,
-    Response,
     ThreadDied,
     ThreadStarted,
 )
@@ -96,7 +96,9 @@ def test_a_run_with_a_new_disk_puts_what_the_lost_spool_had_of_the_journal(
 
 
 def skipped(position: int) -> RecordFailed:
-    return RecordFailed(task="JFK", position=position, failure=FAILURE, response=Response.CONTINUE)
+    return RecordFailed(
+        task="JFK", position=position, failure=FAILURE, response=FinalResponse.CONTINUE
+    )
 
 
 def test_the_next_run_is_reported_while_the_batch_before_it_waits(files: LocalStorage) -> None:

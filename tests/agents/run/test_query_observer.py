@@ -15,8 +15,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from arrester import Agent
 from arrester.agents.run.query_observer import QueryObserver
 from arrester.agents.transport.spool import Spool
+from arrester.domain.durations import Phase, buckets
 from arrester.domain.events import Event, FlowMeasured, Run, ThreadDied, ThreadStarted
-from arrester.domain.state.durations import Phase, buckets
 from arrester.domain.wire import received_batch
 from tests.agents.measured_flow import flow_events
 from tests.agents.pipeline_bench import SCHEMA, Bench, sink_to, write_batch

@@ -7,11 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from arrester.agents.run.flow_meter import FlowMeter
+from arrester.agents.run.micro_batch.flow_meter import FlowMeter
 from arrester.agents.run.query_reports import QueryReports
 from arrester.agents.spark.query_progress import Backlog, Progress
 from arrester.agents.transport.spool import Spool
-from arrester.domain.state.durations import Phase, bucket_of, buckets
+from arrester.domain.durations import Phase, bucket_of, buckets
 from tests.agents.measured_flow import flow_in
 from tests.agents.sample_events import INSTANCE, NOW, RUN, batch_id
 

@@ -14,7 +14,7 @@ from arrester.agents.definition.builder import define
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndPause
 from arrester.agents.journal.storage import CheckpointUnusable
-from arrester.agents.spark.source_identity import identity_of
+from arrester.agents.spark.sources.source_identity import identity_of
 from arrester.domain.events import ThreadStarted
 from tests.agents.pipeline_bench import SCHEMA, Bench, Row, levels_of, sink_to
 from tests.patience import PATIENCE_SECONDS, wait_until

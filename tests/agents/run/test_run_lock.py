@@ -15,13 +15,15 @@ def test_code_inside_a_run_may_not_wait_for_a_run() -> None:
 
     def ask() -> None:
         refuse_inside("stop()")
-        answers.append(run_lock.acquire(timeout=0.01))
+        with run_lock.held_within(0.01) as lock:
+            answers.append(lock is not None)
 
-    with run_lock:
+    with run_lock.held():
         with pytest.raises(InvalidValue, match="from another Python thread"):
             refuse_inside("stop()")
         # A wait that times out changes nothing.
-        assert not run_lock.acquire(timeout=0.01)
+        with run_lock.held_within(0.01) as again:
+            assert again is None
         with pytest.raises(InvalidValue):
             refuse_inside("stop()")
         other = threading.Thread(target=ask)
@@ -29,5 +31,5 @@ def test_code_inside_a_run_may_not_wait_for_a_run() -> None:
         other.join()
     refuse_inside("stop()")
     assert answers == [False]
-    assert run_lock.acquire(timeout=0.01)
-    run_lock.release()
+    with run_lock.held_within(0.01) as lock:
+        assert lock is not None

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from arrester.agents.definition.builder import define
 from arrester.agents.journal.entries import Entry, EntryKind
 from arrester.agents.journal.journal import Journal
-from arrester.agents.run.engine import Engine
+from arrester.agents.run.open_run import OpenRun
 from arrester.agents.run.query_loop import QueryLoop
 from arrester.agents.run.run_lock import RunLock
 from arrester.agents.run.source_retries import SourceRetries
@@ -99,7 +99,7 @@ def test_a_recovered_source_continues_in_the_same_run(
         (bench.folder / part).unlink()
         wait_until(lambda: bench.positions("a") == [0, 1, 2])
     assert thread.is_running
-    assert bench.deaths == []
+    assert bench.ends == []
     assert len(bench.outbox.of(ThreadStarted)) == 1
     assert set(levels_of("the source of lines failed (attempt 1)", caplog)) == {"WARNING"}
 
@@ -112,12 +112,12 @@ def test_after_the_retry_budget_the_uncaught_exception_handler_is_called(bench: 
         errors_retries_delay_max_ms=1,
         errors_tolerance="all",
     )
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     assert attempts(bench) == 2
-    [death] = bench.deaths
-    assert "reset by peer" in str(death.exception)
-    assert death.failure is not None
-    assert death.failure.stage == "source"
+    [end] = bench.ends
+    assert "reset by peer" in str(end.exception)
+    assert end.failure is not None
+    assert end.failure.stage == "source"
     assert (bench.outbox.of(RecordFailed), bench.outbox.of(TaskDied)) == ([], [])
 
 
@@ -125,12 +125,12 @@ def test_after_the_retry_budget_the_uncaught_exception_handler_is_called(bench: 
 def test_a_permanent_failure_is_not_retried_and_a_stop_ends_the_wait(bench: Bench) -> None:
     (bench.folder / "rows").touch()
     begun(bench)
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     assert attempts(bench) == 1
     thread = begun(bench, errors_retries_limit=-1)
     wait_until(lambda: attempts(bench) >= 4)
     assert thread.stop("stopped", timeout_seconds=PATIENCE_SECONDS)
-    assert len(bench.deaths) == 1
+    assert len(bench.ends) == 1
 
 
 @pytest.mark.long
@@ -167,17 +167,20 @@ def test_successful_held_records_reset_the_retry_budget(
     bench.wait_for_input()
     Path(repaired).touch()
     assert thread.apply(TaskCommand("a", how=ResumeHow.RETRY)).applied
-    wait_until(lambda: bench.positions("a") == [0, 1, 2] or bool(bench.deaths))
-    assert (bench.deaths, len(places)) == ([], 2)
+    wait_until(lambda: bench.positions("a") == [0, 1, 2] or bool(bench.ends))
+    assert (bench.ends, len(places)) == ([], 2)
 
 
 def test_a_chunk_of_held_records_begins_a_new_retry_budget() -> None:
     resets: list[bool] = []
-    publisher = SimpleNamespace(publish=lambda now: False)
-    commands = SimpleNamespace(end_pause=lambda now: None)
-    engine = SimpleNamespace(drain=lambda: True, publisher=publisher, commands=commands, meter=None)
+    opened = SimpleNamespace(
+        claimed=SimpleNamespace(meter=None),
+        end_pause=lambda lock: None,
+        drain=lambda lock: True,
+        publish=lambda lock: False,
+    )
     loop = QueryLoop(
-        cast(Engine, engine),
+        cast(OpenRun, opened),
         lock=RunLock(),
         stop_signal=StopSignal("lines"),
         retries=cast(SourceRetries, SimpleNamespace(reset=lambda: resets.append(True))),

@@ -96,8 +96,8 @@ def test_a_static_source_is_read_once_and_held_records_wait_for_commands(bench: 
 
     (bench.folder / "repaired").touch()
     assert thread.apply(TaskCommand("a", how=ResumeHow.RETRY)).applied
-    wait_until(lambda: bool(bench.deaths))
-    assert bench.deaths[0].finished
+    wait_until(lambda: bool(bench.ends))
+    assert bench.ends[0].finished
     assert bench.positions("a") == [0, 1, 2]
 
 
@@ -117,7 +117,7 @@ def test_a_rerun_does_not_read_the_source_again_and_continues_with_held_records(
     repaired = checking(bench, repaired=str(bench.folder / "repaired"))
     thread = started(bench, repaired, instance=uuid4())
     wait_until(lambda: not thread.is_running)
-    assert bench.deaths[-1].finished
+    assert bench.ends[-1].finished
     assert bench.positions("a") == [0, 1, 2]
     assert len(bench.written()) == len(before) + 2
 
@@ -149,7 +149,7 @@ def test_a_rerun_after_a_crash_obeys_earlier_decisions(
 
     (bench.folder / "repaired").touch()
     same = checking(bench, repaired=str(bench.folder / "repaired"))
-    again = started(bench, same, instance=thread._engine.event_factory.instance)
+    again = started(bench, same, instance=thread._claimed.event_factory.instance)
     assert sorted(bench.written()) == [("a", 0), ("b", 1)]
     assert [task.status for task in again.paused_tasks()] == [TaskStatus.PAUSED]
     assert len(bench.outbox.of(RecordFailed)) == 2
@@ -188,8 +188,8 @@ def test_a_failed_command_ends_an_idle_run(bench: Bench) -> None:
     answer = thread.apply(TaskCommand("a", how=ResumeHow.AT, target=2, reason="a bad row"))
     assert not answer.applied
     assert answer.reason.startswith("lines ends: ")
-    wait_until(lambda: bool(bench.deaths))
-    assert not bench.deaths[0].finished
+    wait_until(lambda: bool(bench.ends))
+    assert not bench.ends[0].finished
     assert not thread.is_running
 
 
@@ -199,9 +199,9 @@ def test_a_skipped_record_that_is_lost_ends_the_run(bench: Bench) -> None:
     lose_held_records(bench)
 
     assert thread.apply(TaskCommand("a", how=ResumeHow.SKIP, reason="a bad row")).applied
-    wait_until(lambda: bool(bench.deaths))
-    assert not bench.deaths[0].finished
-    assert bench.deaths[0].failure is not None
+    wait_until(lambda: bool(bench.ends))
+    assert not bench.ends[0].finished
+    assert bench.ends[0].failure is not None
 
 
 def test_streams_and_static_sources_have_separate_starts_and_checkpoints(bench: Bench) -> None:

@@ -16,7 +16,7 @@ from arrester.agents.handlers import ErrorContext, Record, RecordError
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.domain.events import (
     Event,
-    Response,
+    FinalResponse,
     ResumeHow,
     TaskDied,
     TaskPaused,
@@ -57,7 +57,7 @@ def test_a_stop_lets_a_running_sink_finish(bench: Bench) -> None:
     assert thread.stop("stopped", timeout_seconds=PATIENCE_SECONDS)
 
     assert bench.positions("a") == [0]
-    assert bench.deaths == []
+    assert bench.ends == []
 
 
 def test_a_sink_that_hangs_does_not_delay_the_stop(bench: Bench) -> None:
@@ -109,7 +109,7 @@ def test_a_forced_stop_cancels_the_jobs_of_a_sink_and_the_next_run_writes_once(
         assert not stopped.result(PATIENCE_SECONDS)
 
     wait_until(lambda: thread.state is ThreadStatus.DEAD)
-    assert (bench.committed(), bench.positions("a"), bench.deaths) == (-1, [], [])
+    assert (bench.committed(), bench.positions("a"), bench.ends) == (-1, [], [])
     leave.touch()
     bench.start(bench.define().write(slow))
     bench.wait_for_input()
@@ -153,10 +153,12 @@ def test_an_answer_fail_during_a_stop_kills_no_task(
     entered, leave = threading.Event(), threading.Event()
 
     class Slow:
-        def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Response:
+        def handle(
+            self, context: ErrorContext, record: Record, error: RecordError
+        ) -> FinalResponse:
             entered.set()
             leave.wait(PATIENCE_SECONDS)
-            return Response.FAIL
+            return FinalResponse.FAIL
 
     def failing(row: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("always")
@@ -171,7 +173,7 @@ def test_an_answer_fail_during_a_stop_kills_no_task(
         leave.set()
     assert stopped.result()
 
-    assert (bench.deaths, bench.outbox.of(TaskDied), bench.committed()) == ([], [], -1)
+    assert (bench.ends, bench.outbox.of(TaskDied), bench.committed()) == ([], [], -1)
     assert levels_of("; the run stops: undecided", caplog) == ["WARNING"]
     assert levels_of("its task is DEAD", caplog) == []
 
@@ -220,7 +222,7 @@ def test_a_query_that_ends_by_itself_ends_its_run_after_the_held_rows(bench: Ben
         repaired.touch()
 
     assert bench.positions("a") == [0, 1, 2, 3]
-    wait_until(lambda: [death.finished for death in bench.deaths] == [True, True])
+    wait_until(lambda: [end.finished for end in bench.ends] == [True, True])
 
 
 def test_a_finishing_run_still_runs_records_released_by_a_resume(bench: Bench) -> None:

@@ -64,8 +64,8 @@ def assert_short(thread: PipelineThread) -> None:
 def test_spark_gets_one_short_line_about_an_exception_of_a_sink(bench: Bench) -> None:
     pipeline, raised = failing(bench, lambda: None)
     thread = bench.start(pipeline)
-    wait_until(lambda: bool(bench.deaths))
-    assert bench.deaths[0].exception is raised[0]
+    wait_until(lambda: bool(bench.ends))
+    assert bench.ends[0].exception is raised[0]
     assert_short(thread)
 
 
@@ -82,6 +82,6 @@ def test_a_stop_after_a_java_exception_overflows_no_stack(bench: Bench) -> None:
         wait_until(lambda: bool(begun))
         thread.stop("stopped", timeout_seconds=2)
         wait_until(lambda: not thread.is_running)
-        assert raised and bench.deaths == []
+        assert raised and bench.ends == []
         assert thread._query_loop.query.exception() is None
         assert "StackOverflowError" not in str(kept.toString())

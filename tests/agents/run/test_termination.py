@@ -19,12 +19,12 @@ from arrester.agents.handlers import (
     Record,
     RecordError,
 )
-from arrester.agents.run import commit
+from arrester.agents.run.micro_batch import commit
 from arrester.domain.events import (
     FailuresCounted,
+    FinalResponse,
     RecordFailed,
     RecordsDeadLettered,
-    Response,
     TaskDied,
     TaskRestarted,
     ThreadDied,
@@ -55,17 +55,17 @@ def local_raising_on_bad() -> Any:
 def test_fail_ends_the_run_and_decides_nothing(bench: Bench) -> None:
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("b", 0, "bad"))
     thread = bench.start(bench.checking(local_raising_on_bad(), LogAndFail()))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
 
-    [death] = bench.deaths
-    assert death.failure is not None
-    assert "process:check failed at task 'a', position 1: ValueError: bad" in death.reason
+    [end] = bench.ends
+    assert end.failure is not None
+    assert "process:check failed at task 'a', position 1: ValueError: bad" in end.reason
     assert thread.state is ThreadStatus.DEAD
     assert bench.written() == []
     [died] = bench.outbox.of(TaskDied)
     assert (died.task, died.position) == ("a", 1)
     [failed] = bench.outbox.of(RecordFailed)
-    assert (failed.task, failed.response) == ("a", Response.FAIL)
+    assert (failed.task, failed.response) == ("a", FinalResponse.FAIL)
     assert len(bench.outbox.of(ThreadDied)) == 1
     # It is still in the source: a dead letter each time would duplicate it.
     assert (bench.dead_letters(), bench.outbox.of(RecordsDeadLettered)) == ([], [])
@@ -74,9 +74,9 @@ def test_fail_ends_the_run_and_decides_nothing(bench: Bench) -> None:
 def test_the_next_run_continues_the_dead_task_and_counts_the_record_once(bench: Bench) -> None:
     bench.add(("a", 0, "x"), ("a", 1, "bad"))
     bench.start(bench.checking(local_raising_on_bad(), LogAndFail()))
-    wait_until(lambda: len(bench.deaths) == 1)
+    wait_until(lambda: len(bench.ends) == 1)
     bench.start(bench.checking(local_raising_on_bad(), LogAndFail()))
-    wait_until(lambda: len(bench.deaths) == 2)
+    wait_until(lambda: len(bench.ends) == 2)
 
     bench.start(bench.checking(local_raising_on_bad(), LogAndContinue()))
     wait_until(lambda: bench.committed() == 0)
@@ -92,7 +92,7 @@ def test_the_next_run_continues_the_dead_task_and_counts_the_record_once(bench: 
 def test_pause_on_the_global_task_is_fail(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     bench.add(("a", 0, "bad"))
     bench.start(bench.checking(local_raising_on_bad(), LogAndPause(), task=None))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
 
     [died] = bench.outbox.of(TaskDied)
     assert (died.task, died.position) == (None, 0)
@@ -125,8 +125,10 @@ def test_a_sink_that_exits_ends_the_run_and_the_replay_obeys_its_decisions(
         return row
 
     class Worse:
-        def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Response:
-            return Response.PAUSE if record.value == "worse" else Response.CONTINUE
+        def handle(
+            self, context: ErrorContext, record: Record, error: RecordError
+        ) -> FinalResponse:
+            return FinalResponse.PAUSE if record.value == "worse" else FinalResponse.CONTINUE
 
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("a", 2, "x"))
     bench.add(("a", 3, "worse"), ("a", 4, "x"), ("b", 5, "bad"), ("b", 6, "x"))
@@ -141,11 +143,11 @@ def test_a_sink_that_exits_ends_the_run_and_the_replay_obeys_its_decisions(
 
     step = bench.define().process("check", check, on_error=Worse())
     bench.start(step.write(second_time))
-    wait_until(lambda: bool(bench.deaths))
-    [death] = bench.deaths
-    assert isinstance(death.exception, SystemExit)
-    assert death.failure is not None
-    assert death.failure.stage == "produce"
+    wait_until(lambda: bool(bench.ends))
+    [end] = bench.ends
+    assert isinstance(end.exception, SystemExit)
+    assert end.failure is not None
+    assert end.failure.stage == "produce"
     assert bench.outbox.of(TaskDied) == []
 
     flag.touch()
@@ -181,12 +183,12 @@ def test_a_replay_skips_records_listed_in_the_entry_or_in_a_folder(
     source = bench.define(on_error=LogAndContinue())
     step = source.process("check", check, on_error=LogAndContinue())
     bench.start(step.write(exits))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     assert (bench.folder / "checkpoint/arrester/held").exists() is (in_entry == 0)
 
     (bench.folder / "repaired").touch()
     bench.start(step.write(sink_to(bench.folder / "out")))
-    wait_until(lambda: bench.committed() == 0 or len(bench.deaths) > 1)
+    wait_until(lambda: bench.committed() == 0 or len(bench.ends) > 1)
     bench.stop()
 
     assert sorted(bench.written()) == [("a", 1), ("ü'", 2)]
@@ -247,18 +249,18 @@ def test_pause_of_a_record_without_a_position_is_fail(
 ) -> None:
     bench.add(("a", None, "x"), ("a", 1, "x"))
     bench.start(reading(bench, LogAndPause()))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
 
-    assert "the position is NULL in task 'a'" in bench.deaths[0].reason
+    assert "the position is NULL in task 'a'" in bench.ends[0].reason
     assert levels_of("PAUSE was answered where nothing can be held", caplog) == ["WARNING"]
 
 
 def test_a_missing_position_ends_the_run_by_default(bench: Bench) -> None:
     bench.add(("a", None, "x"))
     bench.start(bench.checking(lambda row: row))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
 
-    assert "the position is NULL in task 'a'" in bench.deaths[0].reason
+    assert "the position is NULL in task 'a'" in bench.ends[0].reason
 
 
 def reading(bench: Bench, on_error: Handler) -> Pipeline:
@@ -270,7 +272,7 @@ def reading(bench: Bench, on_error: Handler) -> Pipeline:
 def test_records_without_a_position_are_never_a_recurrence(bench: Bench) -> None:
     bench.add(*[("a", None, "x")] * 3)
     bench.start(reading(bench, LogAndFail()))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     bench.start(reading(bench, LogAndContinue()), errors_examples_limit=1)
     wait_until(lambda: bench.committed() == 0)
     bench.stop()
@@ -282,7 +284,7 @@ def test_records_without_a_position_are_never_a_recurrence(bench: Bench) -> None
 def test_of_records_at_one_position_one_is_a_recurrence(bench: Bench) -> None:
     bench.add(("a", 1, "x"), ("a", 1, "bad"), ("a", 2, "y"))
     bench.start(reading(bench, LogAndFail()))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     bench.start(reading(bench, LogAndContinue()))
     wait_until(lambda: bench.committed() == 0)
     bench.stop()
@@ -296,11 +298,13 @@ def test_a_handler_is_called_once_per_record_in_order_and_receives_it(bench: Ben
     seen: list[tuple[str | None, int | None, str]] = []
 
     class RecordingHandler:
-        def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Response:
+        def handle(
+            self, context: ErrorContext, record: Record, error: RecordError
+        ) -> FinalResponse:
             assert context.stage == "process:check"
             assert record.row["value"] == record.value
             seen.append((context.task, context.position, error.exception_class))
-            return Response.PAUSE if context.position == 2 else Response.CONTINUE
+            return FinalResponse.PAUSE if context.position == 2 else FinalResponse.CONTINUE
 
     bench.add(*[(task, n, "bad") for task in "ba" for n in (3, 1, 2)])
     bench.start(bench.checking(local_raising_on_bad(), RecordingHandler()))
@@ -317,17 +321,19 @@ def test_an_invalid_answer_of_a_handler_means_fail(bench: Bench, answer: object)
 
     bench.add(("a", 0, "bad"))
     bench.start(bench.checking(local_raising_on_bad(), Confused()))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
 
 
 def test_a_handler_that_exits_means_fail(bench: Bench) -> None:
     class Exiting:
-        def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Response:
+        def handle(
+            self, context: ErrorContext, record: Record, error: RecordError
+        ) -> FinalResponse:
             raise SystemExit
 
     bench.add(("a", 0, "bad"))
     bench.start(bench.checking(local_raising_on_bad(), Exiting()))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     assert len(bench.outbox.of(TaskDied)) == 1
 
 
@@ -340,7 +346,7 @@ def test_a_failed_source_ends_the_run_and_isolates_no_record(bench: Bench) -> No
     (Path(bench.checkpoint) / "offsets").rmdir()
     (Path(bench.checkpoint) / "offsets").write_text("not a folder")
     bench.add(("a", 1, "x"))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
 
     assert thread.state is ThreadStatus.DEAD
     assert bench.outbox.of(TaskDied) == []
@@ -357,4 +363,4 @@ def test_each_run_reports_its_start_and_its_end(bench: Bench) -> None:
 
     assert len(bench.outbox.of(ThreadStarted)) == len(bench.outbox.of(ThreadDied)) == 2
     assert bench.outbox.of(FailuresCounted) == []
-    assert bench.deaths == []
+    assert bench.ends == []

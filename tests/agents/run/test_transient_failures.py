@@ -16,12 +16,12 @@ from arrester.agents.decisions.rules import SelfHealing
 from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.agents.handlers import LogAndContinue
 from arrester.agents.run.source_retries import SourceRetries
-from arrester.agents.run.termination import death_of
+from arrester.agents.run.termination import end_of
 from arrester.agents.spark.errors import Problem
-from arrester.agents.spark.jvm.causes import cause_of
-from arrester.agents.spark.jvm.problems import problem_of_job
+from arrester.agents.spark.jvm.exceptions.causes import cause_of
+from arrester.agents.spark.jvm.exceptions.problems import problem_of_job
 from arrester.domain.error_policy.classify import DEFAULT_TABLE, Kind
-from arrester.domain.error_policy.policy import Answer, StageKind
+from arrester.domain.error_policy.policy import Response, StageKind
 from arrester.domain.events import RecordFailed, TaskDied, ThreadStarted
 from tests.agents.pipeline_bench import Bench, sink_to
 from tests.agents.sample_events import NOW
@@ -77,7 +77,7 @@ class Losing:
 
 def began_again(bench: Bench) -> None:
     """Check that the run continued and no record failed."""
-    assert bench.deaths == []
+    assert bench.ends == []
     assert len(bench.outbox.of(ThreadStarted)) == 1
     assert bench.outbox.of(TaskDied) == []
 
@@ -114,9 +114,9 @@ def test_blocks_lost_before_a_durable_decision_leave_nothing_decided(
     losing = Losing(bench.spark)
 
     class Handler:
-        def handle(self, context: Any, record: Any, exception: Any) -> Answer:
+        def handle(self, context: Any, record: Any, exception: Any) -> Response:
             losing()
-            return Answer.CONTINUE
+            return Response.CONTINUE
 
     def check(row: dict[str, Any]) -> dict[str, Any]:
         if row["value"] == "bad":
@@ -150,7 +150,7 @@ def test_sends_that_end_with_a_self_healing_failure_are_repeated(bench: Bench) -
     bench.add(("a", 0, "x"), ("a", 1, "x"))
     pipeline = bench.define().produce(sending(file), on_error=LogAndContinue())
     bench.start(pipeline, errors_self_healing_classes="builtins.InterruptedError")
-    wait_until(lambda: bench.committed() == 0 or bool(bench.deaths))
+    wait_until(lambda: bench.committed() == 0 or bool(bench.ends))
     bench.stop()
     began_again(bench)
     assert file.read_text() == "0 1 "
@@ -189,15 +189,15 @@ def test_executors_lost_with_one_task_end_the_run_at_stage_unknown(
         "(executor 3 exited caused by one of the running tasks) Reason: Command exited with code 50"
     )
     exc = Py4JJavaError("An error occurred", java.org.apache.spark.SparkException(text))
-    death = death_of(exc, stopped=None)
-    assert death.failure is not None
-    assert death.failure.stage == "unknown"
-    assert "executor 3 exited caused by one of the running tasks" in death.reason
+    end = end_of(exc, stopped=None)
+    assert end.failure is not None
+    assert end.failure.stage == "unknown"
+    assert "executor 3 exited caused by one of the running tasks" in end.reason
 
     other = java.org.apache.spark.SparkException("Job aborted due to stage failure: no disk")
-    death = death_of(Py4JJavaError("An error occurred", other), stopped=None)
-    assert death.failure is not None
-    assert death.failure.stage == "source"
+    end = end_of(Py4JJavaError("An error occurred", other), stopped=None)
+    assert end.failure is not None
+    assert end.failure.stage == "source"
 
 
 def test_the_reason_of_an_end_by_a_worker_is_its_exception() -> None:
@@ -207,8 +207,8 @@ def test_the_reason_of_an_end_by_a_worker_is_its_exception() -> None:
         "pyspark.errors.exceptions.base.PySparkRuntimeException: [PYTHON_VERSION_MISMATCH] Python "
         "in worker has different version: 3.12 than that in driver: 3.11.\n"
     )
-    death = death_of(PythonException(text), stopped=None)
-    assert death.reason == (
+    end = end_of(PythonException(text), stopped=None)
+    assert end.reason == (
         "pyspark.errors.exceptions.base.PySparkRuntimeException: [PYTHON_VERSION_MISMATCH] Python "
         "in worker has different version: 3.12 than that in driver: 3.11."
     )
@@ -225,11 +225,11 @@ def test_the_reason_of_an_end_by_the_jvm_is_its_cause_without_a_trace(bench: Ben
 
     bench.add(("a", 0, "x"))
     bench.start(bench.define().write(sink))
-    wait_until(lambda: bool(bench.deaths))
-    [death] = bench.deaths
-    assert death.reason == "the sink raised java.io.IOException: No space left on device"
-    assert death.failure is not None
-    assert (death.failure.exception_class, death.failure.message) == (
+    wait_until(lambda: bool(bench.ends))
+    [end] = bench.ends
+    assert end.reason == "the sink raised java.io.IOException: No space left on device"
+    assert end.failure is not None
+    assert (end.failure.exception_class, end.failure.message) == (
         "java.io.IOException",
         "No space left on device",
     )

@@ -19,7 +19,7 @@ from arrester.agents.runtime.thread_protocol import (
     Outbox,
     PipelineCommand,
     RedriveCommand,
-    ThreadDeath,
+    ThreadEnd,
 )
 from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.agents.transport import command_poller
@@ -153,8 +153,8 @@ def connected(
 def begin(
     runtime: Runtime, prepare: Callable[[FakeThread], object] = lambda thread: None
 ) -> FakeThread:
-    def make(outbox: Outbox, on_death: Callable[[ThreadDeath], None]) -> FakeThread:
-        thread = FakeThread(outbox, on_death, instance=runtime.id)
+    def make(outbox: Outbox, on_end: Callable[[ThreadEnd], None]) -> FakeThread:
+        thread = FakeThread(outbox, on_end, instance=runtime.id)
         prepare(thread)
         return thread
 
@@ -504,7 +504,7 @@ def test_a_policy_is_set_in_every_thread_of_its_pipeline(
     wait_until(lambda: len(operator.answers(wrong)) == 3)
     assert isinstance(operator.answers(wrong)[-1], CommandRefused)
     assert len(operator.answers(requested)) == 3
-    first.die(ThreadDeath("gone", finished=True))
+    first.die(ThreadEnd("gone", finished=True))
 
 
 def test_a_policy_of_another_instance_or_of_no_running_pipeline_is_not_set(
@@ -611,7 +611,7 @@ def test_an_ended_pipeline_is_restarted_and_a_failed_start_is_refused(
 
     begin(runtime, prepare)
     other = begin(runtime, lambda thread: setattr(thread, "pipeline_name", "x"))
-    runs[0].die(ThreadDeath("the query has come to its end", finished=True))
+    runs[0].die(ThreadEnd("the query has come to its end", finished=True))
     failed = restart_requested(operator, runtime)
     assert operator.answered(failed)[1] == CommandRefused(
         command=failed.command, reason="delays did not start: OSError: no checkpoint"
@@ -631,7 +631,7 @@ def test_a_running_pipeline_that_does_not_start_again_is_a_failure(
     [thread] = runtime.registry.threads
     [slot] = runtime.registry.restartable("delays")
 
-    def broken(outbox: Outbox, on_death: Callable[[ThreadDeath], None]) -> FakeThread:
+    def broken(outbox: Outbox, on_end: Callable[[ThreadEnd], None]) -> FakeThread:
         raise ValueError("no such table")
 
     slot.make = broken
@@ -660,7 +660,7 @@ def test_an_operator_restarts_a_pipeline_before_its_replacement(
     runtime = connected(redis_server, tmp_path, on_uncaught=handler)
     runs: list[FakeThread] = []
     begin(runtime, runs.append)
-    runs[0].die(ThreadDeath("bad record", exception=ValueError("bad")))
+    runs[0].die(ThreadEnd("bad record", exception=ValueError("bad")))
     restart = restart_requested(operator, runtime)
     assert isinstance(operator.answered(restart)[1], CommandApplied)
     assert [each.alive for each in runs] == [False, True]

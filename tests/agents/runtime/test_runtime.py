@@ -15,7 +15,7 @@ from arrester.agents.config import AgentConfig
 from arrester.agents.failures.driver_failure import driver_failure
 from arrester.agents.runtime.instance import Ending, IllegalMove
 from arrester.agents.runtime.runtime import Runtime
-from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
+from arrester.agents.runtime.thread_protocol import Outbox, ThreadEnd
 from arrester.agents.transport.spool_ownership import open_spool
 from arrester.domain.errors import InvalidValue
 from arrester.domain.events import (
@@ -46,8 +46,8 @@ def alone(folder: Path, errors: dict[str, object] | None = None, **more: str) ->
 def begin(
     runtime: Runtime, *, kind: type[FakeThread] = FakeThread, **settings: object
 ) -> FakeThread:
-    def make(outbox: Outbox, on_death: Callable[[ThreadDeath], None]) -> FakeThread:
-        return kind(outbox, on_death, **settings)  # type: ignore[arg-type]  # for tests
+    def make(outbox: Outbox, on_end: Callable[[ThreadEnd], None]) -> FakeThread:
+        return kind(outbox, on_end, **settings)  # type: ignore[arg-type]  # for tests
 
     return runtime.start(make, FakeThread.start)
 
@@ -92,7 +92,7 @@ def test_a_failure_of_one_thread_stops_all_threads_and_is_the_reason(
 ) -> None:
     thread, other = begin(runtime), begin(runtime, pipeline_name="other")
     exception = ValueError("bad")
-    thread.die(ThreadDeath("record failed", failure=failure(), exception=exception))
+    thread.die(ThreadEnd("record failed", failure=failure(), exception=exception))
     assert runtime.termination.wait(PATIENCE_SECONDS, raises=False) is Ending.FAILED
     assert runtime.exception is exception
     assert not other.alive
@@ -104,10 +104,10 @@ def test_a_failure_of_one_thread_stops_all_threads_and_is_the_reason(
 
 def test_a_superseded_thread_does_not_stop_the_others(runtime: Runtime) -> None:
     thread, other = begin(runtime), begin(runtime, pipeline_name="other")
-    thread.die(ThreadDeath("superseded", superseded=True))
+    thread.die(ThreadEnd("superseded", superseded=True))
     assert runtime.termination.wait(0.5) is None
     assert runtime.registry.running() == [other]
-    other.die(ThreadDeath("superseded", superseded=True))
+    other.die(ThreadEnd("superseded", superseded=True))
     assert runtime.termination.wait(PATIENCE_SECONDS) is Ending.SUPERSEDED
     assert runtime.instance.status is InstanceStatus.RUNNING
     runtime.end(Ending.STOPPED, "enough")
@@ -216,7 +216,7 @@ def running_process(folder: Path, server: Server) -> Iterator[subprocess.Popen[s
         import sys
         from pathlib import Path
         from arrester.agents.runtime.instance import Ending
-        from arrester.agents.runtime.signals import exit_on_signals
+        from arrester.agents.runtime.end.signals import exit_on_signals
         from tests.agents.runtime.test_runtime import alone, begin
 
         runtime = alone(Path(sys.argv[1]), REDIS_URL=sys.argv[2])
@@ -277,5 +277,5 @@ def test_an_end_does_not_wait_for_a_blocked_start(runtime: Runtime) -> None:
         raise InterruptedError("given up")
 
     with pytest.raises(InterruptedError):
-        runtime.start(lambda outbox, died: Waiting(outbox=outbox, on_death=died), launch)
+        runtime.start(lambda outbox, died: Waiting(outbox=outbox, on_end=died), launch)
     assert runtime.registry.running() == []

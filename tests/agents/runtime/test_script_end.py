@@ -13,13 +13,13 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]  # py
 from pyspark.sql import SparkSession
 
 from arrester.agents.failures.driver_failure import driver_failure
-from arrester.agents.runtime.instance import Ending
-from arrester.agents.runtime.script_end import (
+from arrester.agents.runtime.end.script_end import (
     ScriptEnd,
     mark_reported,
     script_end,
     uncaught_exception,
 )
+from arrester.agents.runtime.instance import Ending
 from arrester.domain.events import InstanceStopped, ThreadDied
 from tests.agents.runtime.test_runtime import alone, begin, stored_events
 

@@ -88,7 +88,7 @@ def agent_threads() -> list[str]:
 def test_a_graceful_end_waits_for_a_running_sink_and_logs_it(
     world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("arrester.agents.runtime.shutdown.SOON_SECONDS", 0.1)
+    monkeypatch.setattr("arrester.agents.runtime.end.shutdown.SOON_SECONDS", 0.1)
 
     def leave_when_logged() -> None:
         wait_until(lambda: levels_of("the stop waits for batch 0, phase write", caplog) != [])

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from arrester.agents.runtime.signals import exit_on_signals
+from arrester.agents.runtime.end.signals import exit_on_signals
 from tests.patience import PATIENCE_SECONDS
 
 

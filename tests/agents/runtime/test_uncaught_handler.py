@@ -15,7 +15,7 @@ from arrester.agents.config import AgentConfig
 from arrester.agents.failures.driver_failure import driver_failure
 from arrester.agents.runtime.instance import Ending
 from arrester.agents.runtime.runtime import Runtime
-from arrester.agents.runtime.thread_protocol import Outbox, ThreadDeath
+from arrester.agents.runtime.thread_protocol import Outbox, ThreadEnd
 from arrester.agents.runtime.thread_registry import ThreadSlot
 from arrester.agents.runtime.uncaught_handler import UncaughtHandler
 from arrester.domain.errors import InvalidValue
@@ -65,9 +65,9 @@ class Instance:
         self.made: list[FakeThread] = []
 
     def begin(self, *, name: str = "delays", is_global: bool = False) -> FakeThread:
-        def make(outbox: Outbox, on_death: Callable[[ThreadDeath], None]) -> FakeThread:
+        def make(outbox: Outbox, on_end: Callable[[ThreadEnd], None]) -> FakeThread:
             epoch = 1 + sum(each.pipeline_name == name for each in self.made)
-            thread = FakeThread(outbox, on_death, pipeline_name=name, epoch=epoch)
+            thread = FakeThread(outbox, on_end, pipeline_name=name, epoch=epoch)
             thread.is_global = is_global
             self.made.append(thread)
             return thread
@@ -82,14 +82,14 @@ class Instance:
         return [event.type for event in stored_events(self.folder)]
 
 
-def broken() -> ThreadDeath:
-    return ThreadDeath("it broke", failure=failure(), exception=BROKEN)
+def broken() -> ThreadEnd:
+    return ThreadEnd("it broke", failure=failure(), exception=BROKEN)
 
 
 def slot_of(thread: FakeThread) -> ThreadSlot[FakeThread]:
     """Return the slot of a thread in the runtime."""
-    assert isinstance(thread.on_death, partial)
-    slot: ThreadSlot[FakeThread] = thread.on_death.args[0]
+    assert isinstance(thread.on_end, partial)
+    slot: ThreadSlot[FakeThread] = thread.on_end.args[0]
     return slot
 
 
@@ -257,7 +257,7 @@ def test_a_replaced_thread_is_no_failure_of_the_run(tmp_path: Path) -> None:
     instance = Instance(tmp_path, UncaughtAnswer.REPLACE_THREAD)
     instance.begin().die(broken())
     wait_until(lambda: len(instance.made) == 2 and instance.made[1].alive)
-    instance.made[1].die(ThreadDeath("the query has come to its end", finished=True))
+    instance.made[1].die(ThreadEnd("the query has come to its end", finished=True))
     assert instance.runtime.termination.wait(PATIENCE_SECONDS) is Ending.FINISHED
     instance.end()
 
@@ -265,7 +265,7 @@ def test_a_replaced_thread_is_no_failure_of_the_run(tmp_path: Path) -> None:
 def test_an_exit_in_a_function_of_the_pipeline_ends_no_script_with_success(tmp_path: Path) -> None:
     instance = Instance(tmp_path, None)
     left = SystemExit(0)
-    instance.begin().die(ThreadDeath("the sink raised SystemExit", exception=left))
+    instance.begin().die(ThreadEnd("the sink raised SystemExit", exception=left))
     with pytest.raises(RuntimeError, match="the sink raised SystemExit") as caught:
         instance.runtime.termination.wait(PATIENCE_SECONDS)
     assert caught.value.__cause__ is left
@@ -273,8 +273,8 @@ def test_an_exit_in_a_function_of_the_pipeline_ends_no_script_with_success(tmp_p
 
 def test_a_superseded_run_has_its_own_ending(tmp_path: Path) -> None:
     instance = Instance(tmp_path, None)
-    instance.begin(name="other").die(ThreadDeath("done", finished=True))
-    instance.begin().die(ThreadDeath("run 2 owns the checkpoint", superseded=True))
+    instance.begin(name="other").die(ThreadEnd("done", finished=True))
+    instance.begin().die(ThreadEnd("run 2 owns the checkpoint", superseded=True))
     assert instance.runtime.termination.wait(PATIENCE_SECONDS) is Ending.SUPERSEDED
     instance.end()
 
@@ -289,8 +289,8 @@ def test_an_invalid_answer_ends_the_instance(tmp_path: Path, answer: object) -> 
 def test_superseded_and_finished_threads_call_no_handler(tmp_path: Path) -> None:
     handler = Handler()
     instance = Instance(tmp_path, handler)
-    instance.begin().die(ThreadDeath("newer", superseded=True, exception=BROKEN))
-    instance.begin(name="other").die(ThreadDeath("done", finished=True))
+    instance.begin().die(ThreadEnd("newer", superseded=True, exception=BROKEN))
+    instance.begin(name="other").die(ThreadEnd("done", finished=True))
     assert instance.runtime.termination.wait(PATIENCE_SECONDS) is Ending.SUPERSEDED
     assert handler.calls == []
     instance.end()

@@ -207,7 +207,7 @@ def test_logical_types_are_read_as_written_or_their_record_fails(
     bench.start(finished(bench, parsed.columns("texts", flight=flight)))
     bench.wait_for_input()
     bench.stop()
-    assert bench.deaths == []
+    assert bench.ends == []
     expected = {"at": at.timestamp(), "legs": "[null, 1.25]"}
     assert flights(bench) == {2: expected, 4: expected}
     assert {at: (name.rpartition(".")[2], text) for at, (name, text) in failed(bench).items()} == {
@@ -331,7 +331,7 @@ def test_a_registry_is_asked_before_each_micro_batch(
         assert levels_of("2 known schemas are used", caplog) == ["WARNING"]
         add(bench, unknown, first=4)
         wait_until(lambda: levels_of("does not answer", caplog)[1:], what="a retry")
-        assert bench.deaths == []
+        assert bench.ends == []
     bench.wait_for_input()
     assert flights(bench)[4] == {"origin": "BOS", "delay": 3}
     assert bench.outbox.of(RecordFailed) == []

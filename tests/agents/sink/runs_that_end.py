@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.definition.staged_write import StagedWrite
+from arrester.agents.definition.stores.staged_write import StagedWrite
 from arrester.agents.journal.journal import Journal
-from arrester.agents.run.slow_path_writer import SlowPathWriter
+from arrester.agents.run.micro_batch.slow_path_writer import SlowPathWriter
 from arrester.domain.events import RecordFailed
 from tests.agents.pipeline_bench import Bench
 from tests.patience import wait_until
@@ -49,10 +49,10 @@ def end_before_entry_and_publication(
     monkeypatch.setattr(write, "discard", lambda self: None)
     bench.add(("a", 0, "0"), ("a", 1, "x"))
     bench.start(pipeline())
-    wait_until(lambda: len(bench.deaths) == 1, what="a death")
+    wait_until(lambda: len(bench.ends) == 1, what="an end")
     monkeypatch.setattr(SlowPathWriter, "write", dying_publication)
     bench.start(pipeline())
-    wait_until(lambda: len(bench.deaths) == 2, what="a death")
+    wait_until(lambda: len(bench.ends) == 2, what="an end")
     assert (ends, visible()[0]) == (["publication"], [])
 
     monkeypatch.undo()

@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndContinue, LogAndFail, LogAndPause
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.policy import Response
 from arrester.domain.errors import InvalidValue
 from arrester.domain.events import (
+    FinalResponse,
     RecordFailed,
-    Response,
     ResumeHow,
     RetriesCounted,
     TaskDied,
@@ -81,11 +81,11 @@ def post(bench: Bench) -> Post:
 class RecordingHandler:
     """Answers by value, and records its calls."""
 
-    def __init__(self, **answers: Answer) -> None:
+    def __init__(self, **answers: Response) -> None:
         self.answers = answers
         self.handler_calls: list[tuple[str, str | None, int | None, int]] = []
 
-    def handle(self, context: Any, record: Any, exception: Any) -> Answer:
+    def handle(self, context: Any, record: Any, exception: Any) -> Response:
         self.handler_calls.append((context.stage, context.task, context.position, context.attempt))
         return self.answers[record.row.get("value", "batch")]
 
@@ -146,7 +146,7 @@ def test_a_handler_is_called_before_its_task_continues(
     bench: Bench, post: Post, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="arrester.failures")
-    handler = RecordingHandler(bad=Answer.CONTINUE)
+    handler = RecordingHandler(bad=Response.CONTINUE)
     bench.add(*[("a", n, "bad" if n in (1, 2) else "x") for n in range(4)], ("b", 0, "x"))
     bench.start(bench.define().produce(post.sender(), on_error=handler))
     bench.wait_for_input()
@@ -157,12 +157,12 @@ def test_a_handler_is_called_before_its_task_continues(
 
     # A class that affects every record: no handler is called, nothing of the task follows.
     bench.add(("a", 4, "x"), ("a", 5, "full"), ("a", 6, "x"))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     assert post.of("a") == [0, 3, 4]
     assert len(handler.handler_calls) == 2
     [died] = bench.outbox.of(TaskDied)
     assert (died.task, died.position, died.failure.stage) == ("a", 5, "produce")
-    assert [each.response for each in bench.outbox.of(RecordFailed)][-1] is Response.FAIL
+    assert [each.response for each in bench.outbox.of(RecordFailed)][-1] is FinalResponse.FAIL
 
 
 def test_a_retriable_failure_is_retried_and_a_stop_ends_the_wait(
@@ -193,7 +193,7 @@ def test_a_retriable_failure_is_retried_and_a_stop_ends_the_wait(
     bench.wait_for_input()
     bench.stop()
     assert post.of("a") == [0, 1, 2, 3, 4]
-    assert bench.deaths == []
+    assert bench.ends == []
 
 
 def test_a_client_is_opened_on_the_executor_and_its_futures_are_awaited(
@@ -230,12 +230,12 @@ def test_a_client_is_opened_on_the_executor_and_its_futures_are_awaited(
     def broken() -> Any:
         raise ConnectionError("nobody there")
 
-    handler = RecordingHandler(x=Answer.CONTINUE)
+    handler = RecordingHandler(x=Response.CONTINUE)
     bench.add(("a", 20, "x"))
     bench.start(bench.define().produce(connect=broken, on_error=handler))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     assert handler.handler_calls == []
-    assert "nobody there" in str(bench.deaths[0].exception)
+    assert "nobody there" in str(bench.ends[0].exception)
     assert bench.outbox.of(TaskDied) == []
 
 
@@ -244,7 +244,7 @@ def test_a_limit_is_exceeded_at_the_exact_record(bench: Bench, post: Post) -> No
     bench.start(
         bench.define().produce(post.sender(), on_error=LogAndContinue()), errors_tolerance_limit=2
     )
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     assert post.of("a") == [0, 2, 4]
     [died] = bench.outbox.of(TaskDied)
     assert died.position == 5
@@ -294,7 +294,7 @@ def test_a_rejected_batch_is_retried_under_one_number_and_then_skipped(
     bench: Bench, sink: Flaky, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="arrester.failures")
-    handler = RecordingHandler(batch=Answer.CONTINUE)
+    handler = RecordingHandler(batch=Response.CONTINUE)
     sink.raising = [TimeoutError("busy"), TimeoutError("busy"), ValueError("no such column")]
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("b", 0, "x"))
     bench.add(("a", 2, "x"))
@@ -327,9 +327,9 @@ def test_a_broken_handler_of_a_sink_is_named_in_the_reason_of_the_end(
     bench.add(("a", 0, "x"))
     sink.raising = [ValueError("no such column")]
     bench.start(writing(bench, sink, Broken()))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
 
-    assert bench.deaths[0].reason == (
+    assert bench.ends[0].reason == (
         "the sink raised ValueError: no such column (FAIL, since its handler Broken raised "
         "ValueError: limit)"
     )
@@ -338,7 +338,7 @@ def test_a_broken_handler_of_a_sink_is_named_in_the_reason_of_the_end(
 @pytest.mark.long
 def test_a_replay_obeys_decisions_made_after_the_sink_failed(bench: Bench, sink: Flaky) -> None:
     bench.add(("a", 0, "x"), ("a", 1, "bad"), ("b", 0, "x"))
-    handler = RecordingHandler(batch=Answer.CONTINUE)
+    handler = RecordingHandler(batch=Response.CONTINUE)
     sink.raising = [ValueError("no such column")]
     thread = bench.start(writing(bench, sink, handler))
     bench.wait_for_input()
@@ -382,7 +382,7 @@ def test_pause_holds_each_task_of_a_rejected_batch_from_its_first_record(
 def test_fatal_and_self_healing_failures_of_a_sink_call_no_handler(
     bench: Bench, sink: Flaky, caplog: pytest.LogCaptureFixture
 ) -> None:
-    handler = RecordingHandler(batch=Answer.CONTINUE)
+    handler = RecordingHandler(batch=Response.CONTINUE)
     bench.add(("a", 0, "x"))
     raised: list[tuple[BaseException, dict[str, Any]]] = [
         (PermissionError("not yours"), {}),
@@ -392,9 +392,9 @@ def test_fatal_and_self_healing_failures_of_a_sink_call_no_handler(
         for number, (exception, keys) in enumerate(raised, start=1):
             sink.raising = [exception]
             bench.start(writing(bench, sink, handler), **keys)
-            wait_until(lambda: len(bench.deaths) == number)  # noqa: B023 (waited for here)
+            wait_until(lambda: len(bench.ends) == number)  # noqa: B023 (waited for here)
     assert handler.handler_calls == []
-    assert [type(death.exception).__name__ for death in bench.deaths] == [
+    assert [type(end.exception).__name__ for end in bench.ends] == [
         "PermissionError",
         "KeyError",
     ]
@@ -406,13 +406,13 @@ def test_fatal_and_self_healing_failures_of_a_sink_call_no_handler(
     bench.start(writing(bench, sink, handler), errors_self_healing_classes="builtins.OSError")
     wait_until(lambda: bench.committed() == 0)
     bench.stop()
-    assert (handler.handler_calls, len(bench.deaths)) == ([], 2)
+    assert (handler.handler_calls, len(bench.ends)) == ([], 2)
     assert len(set(sink.numbers)) == 1
 
     # Without a handler, the default is FAIL: no record is isolated.
     bench.add(("a", 1, "x"))
     sink.raising = [ValueError("no such column")]
     bench.start(writing(bench, sink, None))
-    wait_until(lambda: len(bench.deaths) == len(raised) + 1)
-    assert isinstance(bench.deaths[-1].exception, ValueError)
+    wait_until(lambda: len(bench.ends) == len(raised) + 1)
+    assert isinstance(bench.ends[-1].exception, ValueError)
     assert bench.outbox.of(RecordFailed) == []

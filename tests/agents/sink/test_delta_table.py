@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from arrester.agents.definition.builder import PipelineBuilder
-from arrester.agents.definition.delta_table import DeltaTable
-from arrester.agents.definition.stored_numbers import LaterNumberWritten
+from arrester.agents.definition.stores.delta_table import DeltaTable
+from arrester.agents.definition.stores.stored_numbers import LaterNumberWritten
 from arrester.agents.handlers import PAUSE, LogAndContinue, LogAndFail
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.domain.errors import InvalidValue
@@ -141,7 +141,7 @@ def test_a_conflict_with_another_writer_is_repeated_and_no_failure_of_a_record(
     table.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ('checked' = 'yes')")
     Path(altered).touch()
     bench.wait_for_input()
-    assert (table.positions(), bench.deaths) == ([1], [])
+    assert (table.positions(), bench.ends) == ([1], [])
     assert bench.outbox.of(RecordFailed) == []
     assert levels_of("was raised on the fast path", caplog) == ["INFO"]
 
@@ -155,9 +155,9 @@ def test_constraints_that_cannot_be_read_end_the_run_without_a_failure_of_a_reco
     monkeypatch.setattr(DeltaTable, "refused", unreadable)
     bench.add(("a", 1, "bad"))
     bench.start(rows(bench).write_delta(table.path, on_error=LogAndContinue()))
-    wait_until(lambda: bench.deaths != [], what="the end of the run")
+    wait_until(lambda: bench.ends != [], what="the end of the run")
     assert (table.positions(), bench.outbox.of(RecordFailed)) == ([], [])
-    assert "CHECK constraint known" in str(bench.deaths[0].exception)
+    assert "CHECK constraint known" in str(bench.ends[0].exception)
 
 
 def test_a_table_that_is_deleted_during_a_run_is_not_created_without_its_constraints(
@@ -168,8 +168,8 @@ def test_a_table_that_is_deleted_during_a_run_is_not_created_without_its_constra
     bench.wait_for_input()
     shutil.rmtree(table.path)
     bench.add(("a", 2, "bad"))
-    wait_until(lambda: bench.deaths != [], what="the end of the run")
-    assert "[PATH_NOT_FOUND]" in str(bench.deaths[0].exception)
+    wait_until(lambda: bench.ends != [], what="the end of the run")
+    assert "[PATH_NOT_FOUND]" in str(bench.ends[0].exception)
     assert (Path(table.path).exists(), bench.outbox.of(RecordFailed)) == (False, [])
 
 

@@ -17,11 +17,11 @@ from pyspark.sql import functions as F
 
 from arrester import Agent
 from arrester.agents.definition.builder import PipelineBuilder
-from arrester.agents.definition.iceberg_table import StagedAppend
-from arrester.agents.definition.stored_numbers import LaterNumberWritten
+from arrester.agents.definition.stores.iceberg_table import StagedAppend
+from arrester.agents.definition.stores.stored_numbers import LaterNumberWritten
 from arrester.agents.handlers import PAUSE, LogAndContinue, LogAndFail
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.agents.spark.jvm.iceberg import spark_table
+from arrester.agents.spark.jvm.stores.iceberg import spark_table
 from arrester.domain.errors import InvalidValue
 from arrester.domain.events import RecordFailed, ResumeHow
 from tests import iceberg
@@ -168,7 +168,7 @@ def test_conflicts_and_lost_answers_are_repeated_and_no_failure_of_a_record(
     finally:
         is_over.set()
         thread.join()
-    assert (table.positions(), bench.deaths) == ([*range(1, added + 1)], [])
+    assert (table.positions(), bench.ends) == ([*range(1, added + 1)], [])
     publish, calls = StagedAppend.publish, count()
 
     def publish_without_answer(self: StagedAppend, number: int) -> None:
@@ -182,7 +182,7 @@ def test_conflicts_and_lost_answers_are_repeated_and_no_failure_of_a_record(
     monkeypatch.setattr(StagedAppend, "publish", publish_without_answer)
     bench.add(("a", 0, "x"))
     bench.wait_for_input()
-    assert (table.positions(), bench.deaths) == ([*range(added + 1)], [])
+    assert (table.positions(), bench.ends) == ([*range(added + 1)], [])
     assert levels_of(f"batch {added}: Py4JJavaError was raised on the fast path", caplog) == [
         "INFO"
     ]
@@ -196,15 +196,15 @@ def test_a_table_that_is_dropped_or_created_again_ends_the_run(bench: Bench, tab
     table.sql(f"DROP TABLE {table.name}")
     table.create()
     bench.add(("a", 2, "x"))
-    wait_until(lambda: bench.deaths != [], what="the end of the run")
-    assert "was dropped and created again while the pipeline ran" in str(bench.deaths[0].exception)
+    wait_until(lambda: bench.ends != [], what="the end of the run")
+    assert "was dropped and created again while the pipeline ran" in str(bench.ends[0].exception)
     assert (table.positions(), bench.outbox.of(RecordFailed)) == ([], [])
     bench.start(rows(bench).write_iceberg(table.name))
     wait_until(lambda: table.positions() == [2], what="the row in the new table")
     table.sql(f"DROP TABLE {table.name}")
     bench.add(("a", 3, "x"))
-    wait_until(lambda: len(bench.deaths) == 2, what="the end of the run")
-    assert "TABLE_OR_VIEW_NOT_FOUND" in str(bench.deaths[1].exception)
+    wait_until(lambda: len(bench.ends) == 2, what="the end of the run")
+    assert "TABLE_OR_VIEW_NOT_FOUND" in str(bench.ends[1].exception)
     assert bench.outbox.of(RecordFailed) == []
 
 
@@ -267,7 +267,7 @@ def test_a_start_names_what_does_not_fit_the_iceberg_table(
             f"no value: {table.name} has write.wap.enabled, ", ""
         )
         bench.spark.conf.unset(setting)
-    monkeypatch.setattr("arrester.agents.spark.jvm.iceberg._UTIL", "org.apache.iceberg.None")
+    monkeypatch.setattr("arrester.agents.spark.jvm.stores.iceberg._UTIL", "org.apache.iceberg.None")
     assert "spark.jars.packages=org.apache.iceberg:iceberg-spark-runtime" in message()
     with pytest.raises(InvalidValue, match="does not support this one"):
         rows(bench).write_iceberg(table.name, options={"mergeSchema": "true"})

@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.definition.builder import PipelineBuilder
-from arrester.agents.definition.jdbc_call import StagedRowsDiffer
-from arrester.agents.definition.jdbc_checks import check_database
-from arrester.agents.definition.jdbc_store import checked_jdbc_table
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.definition.stored_numbers import LaterNumberWritten
+from arrester.agents.definition.stores.jdbc_call import StagedRowsDiffer
+from arrester.agents.definition.stores.jdbc_checks import check_database
+from arrester.agents.definition.stores.jdbc_store import checked_jdbc_table
+from arrester.agents.definition.stores.stored_numbers import LaterNumberWritten
 from arrester.agents.handlers import Handler, LogAndContinue, LogAndPause
-from arrester.agents.spark.jvm.jdbc_connection import JdbcConnection
+from arrester.agents.spark.jvm.stores.jdbc_connection import JdbcConnection
 from arrester.agents.spark.postgresql import ROW_NUMBER
 from arrester.domain.error_policy.classify import DEFAULT_TABLE, Kind, describe
 from arrester.domain.errors import InvalidValue
@@ -134,7 +134,7 @@ def test_each_kind_of_refused_record_is_found_and_the_others_are_written_once(
     bench.wait_for_input()
     bench.stop()
 
-    assert bench.deaths == []
+    assert bench.ends == []
     assert positions(postgres) == [n for n in range(20) if n not in refused]
     failed = {each.position: each.failure for each in bench.outbox.of(RecordFailed)}
     conditions = {n: condition for n, (condition, _) in refused.items()} | {20: "23502"}
@@ -248,7 +248,7 @@ def test_rows_of_a_key_are_replaced_and_a_repeated_call_writes_nothing(
     bench.stop()
     assert postgres.rows(query) == [(1, 98, 0), (2, 98, 3), (None, 98, 2), (None, 98, 4)]
     assert postgres.rows("SELECT number FROM arrester_numbers") == [(2,)]
-    assert (bench.deaths, bench.dead_letters()) == ([], [])
+    assert (bench.ends, bench.dead_letters()) == ([], [])
 
     postgres.execute("UPDATE arrester_numbers SET number = 3")
     with pytest.raises(LaterNumberWritten, match=r"has number 3 of checkpoint .* is 2: .*new"):
@@ -314,7 +314,7 @@ def test_a_character_that_no_text_can_have_is_found_by_jobs(
     bench.start(sink(bench, postgres, LogAndContinue()))
     bench.wait_for_input()
     bench.stop()
-    assert bench.deaths == []
+    assert bench.ends == []
     assert positions(postgres) == [0, 1, 3, 4]
     failed = {each.position: each.failure.condition for each in bench.outbox.of(RecordFailed)}
     assert failed == {2: "22021", 5: "23505", 6: "22021"}
@@ -340,7 +340,7 @@ def test_a_conflict_is_retried_and_never_a_failure_of_a_record(
     bench.start(sink(bench, postgres, LogAndContinue()), **keys)
     bench.wait_for_input()
     bench.stop()
-    assert (bench.deaths, positions(postgres)) == ([], [0])
+    assert (bench.ends, positions(postgres)) == ([], [0])
     assert [each.position for each in bench.outbox.of(RecordFailed)] == [1]
     assert postgres.rows("SELECT last_value > 8 FROM calls") == [(True,)]
     retried = ": org.postgresql.util.PSQLException (40001): ERROR: conflict; tried again"
@@ -350,13 +350,13 @@ def test_a_conflict_is_retried_and_never_a_failure_of_a_record(
     postgres.execute("ALTER SEQUENCE calls RESTART")
     add(bench, ("a", 2, {}))
     bench.start(sink(bench, postgres, LogAndContinue()))
-    wait_until(lambda: bool(bench.deaths))
-    assert "ERROR: conflict" in bench.deaths[0].reason
+    wait_until(lambda: bool(bench.ends))
+    assert "ERROR: conflict" in bench.ends[0].reason
     assert [each.position for each in bench.outbox.of(RecordFailed)] == [1]
 
     # The server restarts while the pipeline runs; each row is there once.
     postgres.execute("ALTER SEQUENCE calls RESTART WITH 100")
-    bench.deaths.clear()
+    bench.ends.clear()
     keys = {"errors_retry_timeout": -1, "errors_retries_delay_max_ms": 100}
     bench.start(sink(bench, postgres, LogAndContinue()), **keys)
     wait_until(lambda: positions(postgres) == [0, 2])
@@ -365,7 +365,7 @@ def test_a_conflict_is_retried_and_never_a_failure_of_a_record(
     wait_until(lambda: bench.threads[-1].in_progress is not None)
     postgres.start()
     bench.wait_for_input()
-    assert (bench.deaths, positions(postgres)) == ([], [0, 2, 3])
+    assert (bench.ends, positions(postgres)) == ([], [0, 2, 3])
     assert postgres.rows(_LEFT) == []
 
 
@@ -448,7 +448,7 @@ def test_a_cancelled_statement_is_retried_and_never_a_failure_of_a_record(
         wait_until(lambda: "attempt 2" in caplog.text)
     bench.wait_for_input()
     bench.stop()
-    assert bench.deaths == []
+    assert bench.ends == []
     [failed] = bench.outbox.of(RecordFailed)
     assert (failed.position, failed.failure.condition) == (1, "23514")
     assert postgres.rows("SELECT id, delay, value FROM flights") == [(1, 1, None)]
@@ -513,7 +513,7 @@ def test_a_row_that_a_policy_or_trigger_refuses_is_the_failure_of_its_record(
     bench.start(pipeline)
     bench.wait_for_input()
     bench.stop()
-    assert bench.deaths == []
+    assert bench.ends == []
     assert positions(postgres) == [1, 2, 10]
     failed = {each.position: each.failure for each in bench.outbox.of(RecordFailed)}
     assert {n: failure.condition for n, failure in failed.items()} == {
@@ -537,7 +537,7 @@ def test_a_row_of_a_transform_that_a_policy_refuses_is_found_by_jobs(
     )
     bench.wait_for_input()
     bench.stop()
-    assert (bench.deaths, positions(postgres)) == ([], [0, 2])
+    assert (bench.ends, positions(postgres)) == ([], [0, 2])
     [failed] = bench.outbox.of(RecordFailed)
     assert (failed.position, failed.failure.condition) == (1, "42501")
 
@@ -552,7 +552,7 @@ def test_a_missing_right_that_only_rows_need_ends_the_run(
     )
     add(bench, *(("a", n, {"value": "mine"}) for n in range(3)))
     bench.start(sink(bench, postgres, LogAndContinue(), **login))
-    wait_until(lambda: bool(bench.deaths))
-    assert "permission denied for sequence numbers" in bench.deaths[0].reason
-    assert "\n" not in bench.deaths[0].reason
+    wait_until(lambda: bool(bench.ends))
+    assert "permission denied for sequence numbers" in bench.ends[0].reason
+    assert "\n" not in bench.ends[0].reason
     assert bench.outbox.of(RecordFailed) == []

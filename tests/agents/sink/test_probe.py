@@ -18,7 +18,7 @@ from arrester.agents.definition.builder import PipelineBuilder
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import Handler, LogAndContinue, LogAndPause
 from arrester.agents.runtime.thread_protocol import TaskCommand
-from arrester.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.policy import Response
 from arrester.domain.errors import InvalidValue
 from arrester.domain.events import (
     OutageFound,
@@ -110,10 +110,10 @@ class RecordingHandler:
     def __init__(self) -> None:
         self.handler_calls: list[tuple[str | None, int | None, str | None, int]] = []
 
-    def handle(self, context: Any, record: Any, exception: Any) -> Answer:
+    def handle(self, context: Any, record: Any, exception: Any) -> Response:
         value = record.row.get("value")
         self.handler_calls.append((context.task, context.position, value, context.attempt))
-        return Answer.CONTINUE
+        return Response.CONTINUE
 
 
 # ── files: the agent's own probe ─────────────────────────────────────────────────────────────
@@ -201,10 +201,10 @@ def test_the_handler_is_called_once_for_each_rejected_record(bench: Bench, stric
     # The default is FAIL, which names the first of them; nothing is written.
     bench.add(("a", 20, "x"), ("a", 21, "bad 21"), ("b", 22, "x"))
     bench.start(bench.define().write(strict, probe=strict.probe))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     [died] = bench.outbox.of(TaskDied)
     assert (died.task, died.position, died.failure.stage) == ("a", 21, "produce")
-    assert isinstance(bench.deaths[0].exception, RecordFatal)
+    assert isinstance(bench.ends[0].exception, RecordFatal)
     assert len(bench.written()) == 18
 
 
@@ -322,7 +322,7 @@ def test_a_replay_obeys_decisions_about_rejected_records(bench: Bench, strict: S
     strict.broken = [PermissionError("not any more")]
     pipeline = bench.define().write(strict, probe=strict.probe, on_error=handler)
     bench.start(pipeline)
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     assert (strict.calls, bench.written()) == ([0, 0], [])
     assert bench.outbox.of(TaskDied) == []
 
@@ -358,7 +358,7 @@ def test_rejected_records_are_not_an_outage(bench: Bench, strict: Strict) -> Non
     # If the sink is unreachable, so is the probe.
     strict.refuses, strict.broken = "false", [ValueError("away")]
     bench.add(*[("c", n, "x") for n in range(6)])
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     [died] = bench.outbox.of(ThreadDied)
     assert died.reason.startswith("outage: 6 of 6 records")
 
@@ -434,7 +434,7 @@ def test_a_stop_cancels_the_probe_and_leaves_the_records_undecided(
     thread = bench.start(bench.define().write(strict, probe=slow, on_error=handler))
     wait_until(begun.exists)
     assert thread.stop("stopped", timeout_seconds=PATIENCE_SECONDS)
-    assert (handler.handler_calls, bench.outbox.of(RecordFailed), bench.deaths) == ([], [], [])
+    assert (handler.handler_calls, bench.outbox.of(RecordFailed), bench.ends) == ([], [], [])
     assert bench.committed() == -1
 
 

@@ -13,15 +13,15 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from arrester.agents.definition.delta_table import (
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.stores.delta_table import (
     StagedDeltaAppend,
     checked_delta_table,
 )
-from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.definition.sink_store import TableReplaced
+from arrester.agents.definition.stores.sink_store import TableReplaced
 from arrester.agents.handlers import Handler, LogAndContinue
-from arrester.agents.run.staged_writer import NotWritten
-from arrester.agents.spark.jvm import delta
+from arrester.agents.run.micro_batch.staged_writer import NotWritten
+from arrester.agents.spark.jvm.stores import delta
 from arrester.agents.transport.spool import Spool
 from arrester.domain.events import RecordFailed
 from tests import delta_lake

@@ -10,16 +10,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from arrester.agents.definition.iceberg_table import (
+from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.definition.stores.iceberg_table import (
     IcebergTable,
     StagedAppend,
     checked_iceberg_table,
 )
-from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.definition.sink_store import TableReplaced
+from arrester.agents.definition.stores.sink_store import TableReplaced
 from arrester.agents.handlers import Handler, LogAndContinue
-from arrester.agents.run.staged_writer import NotWritten
-from arrester.agents.spark.jvm.iceberg import spark_table
+from arrester.agents.run.micro_batch.staged_writer import NotWritten
+from arrester.agents.spark.jvm.stores.iceberg import spark_table
 from arrester.agents.transport.spool import Spool
 from arrester.domain.events import RecordFailed
 from tests import iceberg

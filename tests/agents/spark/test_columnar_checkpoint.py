@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.handlers import LogAndContinue, LogAndPause
-from arrester.agents.spark.jvm.problems import problem_of
-from arrester.agents.spark.local_checkpoint import lazy_checkpoint, release
+from arrester.agents.spark.frames.local_checkpoint import lazy_checkpoint, release
+from arrester.agents.spark.jvm.exceptions.problems import problem_of
 from tests.agents.batch.test_path_selection import Spy, reported, states_of
 from tests.agents.pipeline_bench import Bench
 

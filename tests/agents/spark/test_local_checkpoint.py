@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from arrester.agents.spark.local_checkpoint import checkpointed, release
+from arrester.agents.spark.frames.local_checkpoint import checkpointed, release
 from tests.agents.pipeline_bench import blocks
 
 pytestmark = pytest.mark.spark

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from arrester.agents.spark.errors import Problem, error_row
-from arrester.agents.spark.local_frame import local_frame
+from arrester.agents.spark.frames.local_frame import local_frame
 from arrester.agents.worker.columns import ERROR_TYPE
 
 _SCHEMA = (

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.handlers import LogAndContinue
-from arrester.agents.spark.rows_read import RowsUnread, call_with_all_rows
+from arrester.agents.spark.sources.rows_read import RowsUnread, call_with_all_rows
 from tests.agents.batch.test_job_counts import jobs_of
 from tests.agents.pipeline_bench import Bench, Row, sink_to
 
@@ -192,9 +192,9 @@ def test_a_sink_that_returns_early_ends_the_run(bench: Bench, atomic: bool) -> N
     bench.start(bench.define().write(lambda df, batch: df.write, atomic=atomic))
     bench.wait_for_input()
 
-    [death] = bench.deaths
-    assert isinstance(death.exception, RowsUnread)
-    assert "returned after reading 0 of 2 rows" in death.reason
+    [end] = bench.ends
+    assert isinstance(end.exception, RowsUnread)
+    assert "returned after reading 0 of 2 rows" in end.reason
     assert bench.committed() == -1
 
 
@@ -204,7 +204,7 @@ def test_a_sink_may_read_a_part_on_purpose(bench: Bench, atomic: bool) -> None:
     bench.start(bench.define().write(lambda df, batch: df.take(1), atomic=atomic, partial=True))
     bench.wait_for_input()
 
-    assert not bench.deaths
+    assert not bench.ends
 
 
 @pytest.mark.parametrize("native", [True, False])
@@ -221,7 +221,7 @@ def test_a_failed_record_is_found_although_the_sink_catches_its_exception(
     bench.wait_for_input()
     bench.stop()
 
-    assert not bench.deaths
+    assert not bench.ends
     assert sorted(bench.written()) == [("a", 1), ("b", 3)]
     assert [row["position"] for row in bench.dead_letters()] == [2]
 
@@ -275,7 +275,7 @@ def check_form(spark: SparkSession, folder: Path, form: Form) -> None:
     bench.wait_for_input()
     bench.stop()
 
-    if not bench.deaths:
+    if not bench.ends:
         delivered = [position for _, position in bench.written()]
         skipped = [row["position"] for row in bench.dead_letters()]
         assert sorted(delivered + skipped) == list(range(len(values)))

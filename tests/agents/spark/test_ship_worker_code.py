@@ -66,9 +66,9 @@ pipeline = (
     .process("check", check, on_error=LogAndPause())
     .write(sink_to(folder / "out"))
 )
-outbox, deaths = MemoryOutbox(), []
+outbox, ends = MemoryOutbox(), []
 thread = PipelineThread(
-    pipeline, application="tests", instance=uuid4(), outbox=outbox, on_death=deaths.append,
+    pipeline, application="tests", instance=uuid4(), outbox=outbox, on_end=ends.append,
     config=AgentConfig.read(
         "tests", {"errors.dlq.enable": True, "errors.dlq.path": str(folder / "dlq")},
         environment={"ARRESTER_SPOOL": str(folder / "spool")},
@@ -78,7 +78,7 @@ thread.start(str(folder / "checkpoint"), trigger={"availableNow": True})
 thread._ended.wait()
 paused = thread.paused_tasks()
 report = {
-    "deaths": [death.reason for death in deaths],
+    "ends": [end.reason for end in ends],
     "paused": [[state.id.key, state.position, state.held] for state in paused],
     "message": [state.failure.message for state in paused],
     "hosts": spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size(),
@@ -115,7 +115,7 @@ def test_executors_need_nothing_installed(tmp_path: Path) -> None:
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["paused"] == [["a", 2, 2]]
     assert report["message"] == ["found [], in True"]
-    assert report["deaths"] == ["the query has come to its end"]
+    assert report["ends"] == ["the query has come to its end"]
     assert report["hosts"] == 2  # an executor and the driver
     written = sorted((row["task"], row["position"]) for _, row in read_sink(tmp_path / "out"))
     assert written == [("a", 0), ("b", 0)]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from arrester.agents.error_policy.respond import Decided, DecisionReason
 from arrester.agents.error_policy.settings import ErrorSettings
-from arrester.domain.error_policy.policy import Answer, StageKind
+from arrester.domain.error_policy.policy import Response, StageKind
 from tests.conformance.cases import Case, Form, Json
 from tests.conformance.simulation import Task, policy
 
@@ -83,7 +83,7 @@ def check_defaults(case: Case) -> None:
     assert all(values[name] == expect[name] for name in values if name in expect)
     assert tolerated(Task(policy())) == expect["tolerated_without_handler_or_limit"]
     handled = ErrorSettings.read({"processing.exception.handler": "my.Handler"})
-    asked = Task(handled.policy(StageKind.PROCESS), answer=Answer.CONTINUE)
+    asked = Task(handled.policy(StageKind.PROCESS), answer=Response.CONTINUE)
     assert tolerated(asked) == expect["tolerated_of_1000_with_a_handler"]
 
 

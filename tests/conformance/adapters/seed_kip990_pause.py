@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from arrester.agents.error_policy.respond import Decided
 from arrester.agents.error_policy.settings import ErrorSettings
-from arrester.domain.error_policy.policy import Answer, StageKind
-from arrester.domain.events import Response
+from arrester.domain.error_policy.policy import Response, StageKind
+from arrester.domain.events import FinalResponse
 from tests.conformance.cases import Case, Form
 from tests.conformance.simulation import ANSWERS, Task
 
@@ -24,7 +24,7 @@ def check(case: Case) -> None:
     case.choose(FORMS)(case)
 
 
-def handled(answer: Answer) -> Task:
+def handled(answer: Response) -> Task:
     settings = ErrorSettings.read({"deserialization.exception.handler": "my.Handler"})
     task = Task(settings.policy(StageKind.DESERIALIZE), stage=StageKind.DESERIALIZE)
     task.answer = answer
@@ -44,11 +44,11 @@ def check_never_paused(case: Case) -> None:
     """Only the answer PAUSE pauses a task."""
     assert case.given["handler_never_returns"] == "PAUSE"
     assert case.expect["behaviour_change"] is None
-    for answer in (Answer.CONTINUE, Answer.FAIL, Answer.RETRY):
+    for answer in (Response.CONTINUE, Response.FAIL, Response.RETRY):
         task = handled(answer)
         task.operate(["other"])
         assert isinstance(task.last, Decided)
-        assert task.last.response is not Response.PAUSE
+        assert task.last.response is not FinalResponse.PAUSE
 
 
 FORMS: dict[Form, Callable[[Case], None]] = {

@@ -12,7 +12,7 @@ from arrester.agents.error_policy.respond import (
 )
 from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.domain.error_policy.log_levels import LEVELS
-from arrester.domain.error_policy.policy import Answer, StageKind
+from arrester.domain.error_policy.policy import Response, StageKind
 from arrester.domain.error_policy.retry import Attempts
 from tests.conformance.adapters.streams_production_handler import cause_of
 from tests.conformance.cases import Case, Form, Json, Known
@@ -23,7 +23,7 @@ IGNORED = {
     "record": "a description: dropped",
     "commit_needed": "a description; the check reads the committed position",
 }
-BUILT_IN = Known({"log-and-continue": Answer.CONTINUE, "log-and-fail": Answer.FAIL})
+BUILT_IN = Known({"log-and-continue": Response.CONTINUE, "log-and-fail": Response.FAIL})
 NO_HANDLER = object()
 
 
@@ -61,7 +61,7 @@ def answer_of(given: Json) -> object:
         return NO_HANDLER if given["handler"] is None else BUILT_IN[given["handler"]]
     returned = given.get("handler_returns", "RESUME")
     # The rules also get values that are not answers.
-    return Answer.__members__.get(returned or "", returned)
+    return Response.__members__.get(returned or "", returned)
 
 
 def check_answer(case: Case) -> None:
@@ -94,7 +94,7 @@ def levels(task: Task) -> set[str]:
 
 def check_excluded(name: str, *, called: bool, raises: bool) -> None:
     """No handler is called for exceptions that the platform handles, or after a decision."""
-    task = task_of(StageKind.PROCESS, Answer.CONTINUE)
+    task = task_of(StageKind.PROCESS, Response.CONTINUE)
     # In Streams this class wraps a failure for which another stage has decided FAIL.
     task.run = TaskRun(failed=name == "FailedProcessingException")
     outcome = task.ended(task.fail(cause_of(name), Attempts()))

@@ -9,7 +9,7 @@ from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.domain.error_policy.classify import DEFAULT_TABLE, Kind, describe
 from arrester.domain.error_policy.exception_identity import Cause
 from arrester.domain.error_policy.log_levels import LEVELS
-from arrester.domain.error_policy.policy import Answer, StageKind
+from arrester.domain.error_policy.policy import Response, StageKind
 from arrester.domain.error_policy.retry import Attempts, RetryAfter
 from arrester.domain.error_policy.setting_definitions import PRODUCTION_HANDLER
 from tests.conformance.cases import Case, Form, Json, Known
@@ -73,7 +73,7 @@ def check_unknown_topic(case: Case) -> None:
 def check_sync(case: Case) -> None:
     """`send` itself raises an exception."""
     assert case.given["exception_from"] == "send call itself"
-    cause, task = cause_of("non-retriable"), producer(Answer.CONTINUE)
+    cause, task = cause_of("non-retriable"), producer(Response.CONTINUE)
     assert DEFAULT_TABLE.classify(cause, immediate=True) == DEFAULT_TABLE.classify(cause)
     task.ended(task.fail(cause, Attempts()))
     assert bool(task.asked) is case.expect["handler_called"]
@@ -96,7 +96,7 @@ def check_order(case: Case) -> None:
     for line in case.expect["order"]:
         condition, _, effect = line.partition(" -> ")
         exception, pending = CONDITIONS[condition]
-        task = producer(Answer.CONTINUE)
+        task = producer(Response.CONTINUE)
         if pending:
             fails(task, "AuthenticationException")
         fails(task, exception)
@@ -160,7 +160,7 @@ def check_retry(case: Case) -> None:
 
 def check_pending(case: Case) -> None:
     """The tasks of a thread share its state: after FAIL no handler is called for any of them."""
-    task = producer(Answer.CONTINUE)
+    task = producer(Response.CONTINUE)
     outcomes = [fails(task, "AuthenticationException")[0]]
     outcomes += [
         fails(task, "non-retriable")[0] for _ in range(case.given["tasks_sharing_producer"] - 1)
@@ -180,8 +180,8 @@ def check_fatal_list(case: Case) -> None:
 def check_values(case: Case) -> None:
     expect = case.expect
     shipped = expect["shipped_today"]
-    assert {ANSWERS[name] for name in expect["values"]} < set(Answer)
-    assert {ANSWERS[name] for name in shipped["values"]} < set(Answer)
+    assert {ANSWERS[name] for name in expect["values"]} < set(Response)
+    assert {ANSWERS[name] for name in shipped["values"]} < set(Response)
     fails_by_default = fails(producer(), "non-retriable")[0] == "task_killed"
     assert fails_by_default is expect["default"].endswith("(always FAIL)")
     assert PRODUCTION_HANDLER.former_name == expect["config"]

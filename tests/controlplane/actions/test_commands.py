@@ -14,9 +14,10 @@ from django.core.management import call_command
 from msgspec import structs
 from redis import Redis
 
-from arrester.controlplane import actions, queries, redis_client, tasks
-from arrester.controlplane.ingest import drain
+from arrester.controlplane import actions, queries, tasks
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.outbound import command_outbox
+from arrester.controlplane.redis import redis_client
 from arrester.domain.commands.request import CommandRequest
 from arrester.domain.errors import CommandForbidden, InvalidValue, NotFound
 from arrester.domain.events import (
@@ -50,7 +51,7 @@ pytestmark = pytest.mark.usefixtures("fresh_database")
 def paused(redis: Redis) -> Redis:
     """Return Redis, with a log in which the task JFK is PAUSED."""
     streams.send(redis, [*histories.started(), *histories.paused()])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     return redis
 
 
@@ -87,7 +88,7 @@ def answer(redis: Redis, command: CommandState) -> None:
             histories.event(CommandApplied(command=command.id), run=None, caused_by=command.id),
         ],
     )
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
 
 def test_a_command_reaches_the_instance_and_its_answer_returns(paused: Redis) -> None:
@@ -181,7 +182,7 @@ def test_a_shutdown_latches_cancels_and_is_applied_when_the_instance_ends(paused
             histories.event(stopped, run=None),
         ],
     )
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
     assert queries.command(command.id).status is CommandStatus.APPLIED
     (instance,) = queries.instances(APPLICATION, ended=True)
@@ -246,7 +247,7 @@ def test_foreign_entries_of_the_command_stream_are_deleted(paused: Redis) -> Non
 def test_an_answer_to_an_unknown_command_is_logged(redis: Redis) -> None:
     stray = CommandApplied(command=UUID(int=5))
     streams.send(redis, [histories.event(stray, run=None)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert types() == ["CommandApplied"]
     with pytest.raises(NotFound):
         queries.command(UUID(int=5))
@@ -261,7 +262,7 @@ def test_texts_with_nul_are_logged_unchanged(paused: Redis) -> None:
 
 def test_a_policy_is_relayed_as_requested_and_shown_as_applied(redis: Redis) -> None:
     streams.send(redis, [*histories.started(), histories.event(histories.POLICY)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     issued = set_policy()
     [command] = relayed(redis)
     assert (command.pipeline, command.checkpoint, command.task) == ("delays", None, None)
@@ -279,7 +280,7 @@ def test_a_policy_is_relayed_as_requested_and_shown_as_applied(redis: Redis) -> 
             histories.event(CommandApplied(command=issued.id), caused_by=issued.id),
         ],
     )
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert queries.command(issued.id).status is CommandStatus.APPLIED
     [policy] = queries.policies(APPLICATION, now=histories.NOON)
     assert policy.thread.policy is not None
@@ -293,7 +294,7 @@ def test_a_policy_is_relayed_as_requested_and_shown_as_applied(redis: Redis) -> 
 
 def test_agents_receive_the_end_of_the_pause_of_a_pipeline_and_not_of_a_task(redis: Redis) -> None:
     streams.send(redis, histories.started())
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     of_pipeline = CommandRequest(
         command=uuid4(),
         kind=CommandKind.PAUSE_PIPELINE,

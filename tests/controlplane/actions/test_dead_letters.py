@@ -12,7 +12,7 @@ from redis import Redis
 
 from arrester.controlplane import actions, models, queries
 from arrester.controlplane.actions import dead_letters
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.queries import DeadLetterFilter
 from arrester.controlplane.views import projections
 from arrester.domain.errors import InvalidValue, NotFound
@@ -37,7 +37,7 @@ def some_dead_letters(fresh_database: object, redis: Redis) -> None:
 
 def send(redis: Redis, *events: Event) -> None:
     streams.send(redis, events)
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
 
 def discard(**given: object) -> actions.Discarded:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.queries import GroupFilter
 from arrester.domain.errors import (
     CommandForbidden,
@@ -18,7 +18,7 @@ from arrester.domain.errors import (
     InvalidValue,
     NotFound,
 )
-from arrester.domain.events import RecordFailed, Response
+from arrester.domain.events import FinalResponse, RecordFailed
 from arrester.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.domain.state.states import (
     CommandStatus,
@@ -38,7 +38,7 @@ MARK = FAILURE.fingerprint
 def failed(redis: Redis) -> Redis:
     """Return Redis, with a log in which a failed record has paused its task."""
     streams.send(redis, [*histories.started(), *histories.paused()])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     return redis
 
 
@@ -57,7 +57,7 @@ def test_resolved_and_reopened_by_the_next_failure(failed: Redis) -> None:
     assert act(GroupAct.RESOLVE, reason="fixed").status is GroupStatus.RESOLVED
     assert state().status is GroupStatus.RESOLVED
     streams.send(failed, [histories.failed(9)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert (state().status, state().recurred) == (GroupStatus.UNRESOLVED, True)
     streams.assert_exact()
 
@@ -68,11 +68,11 @@ def test_groups_with_close_last_failures_are_listed_in_order(redis: Redis) -> No
     for number, at in enumerate(seen):
         failure = replace(FAILURE, fingerprint=f"1-{number:016x}")
         data = RecordFailed(
-            task="JFK", position=number, failure=failure, response=Response.CONTINUE
+            task="JFK", position=number, failure=failure, response=FinalResponse.CONTINUE
         )
         moment = histories.NOON + timedelta(milliseconds=at)
         streams.send(redis, [replace(histories.event(data), occurred_at=moment)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     expected = sorted((at, f"1-{number:016x}") for number, at in enumerate(seen))
     for sort, wanted in (("last_seen", expected), ("-last_seen", expected[::-1])):
         for limit in (1, 2, 5, 50):
@@ -155,7 +155,7 @@ def test_a_command_can_be_cancelled_until_an_instance_has_fetched_it(failed: Red
 
 def test_a_refusal_of_one_of_many_resumed_tasks_does_not_affect_the_others(failed: Redis) -> None:
     streams.send(failed, [*histories.paused(key="LGA"), histories.failed(3, key="EWR")])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     digests = [
         each.id.digest for each in queries.tasks(queries.TaskFilter(application=APPLICATION)).rows
     ]
@@ -176,7 +176,7 @@ def test_a_refusal_of_one_of_many_resumed_tasks_does_not_affect_the_others(faile
 def test_many_tasks_are_resumed_in_one_batch_and_relayed_once(failed: Redis) -> None:
     keys = [f"gate-{number}" for number in range(8)]
     streams.send(failed, [event for key in keys for event in histories.paused(key=key)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     wanted = queries.TaskFilter(application=APPLICATION, state="PAUSED")
     digests = [each.id.digest for each in queries.tasks(wanted).rows]
 

@@ -20,7 +20,7 @@ from redis import Redis
 from arrester.controlplane import actions, models, queries, store
 from arrester.controlplane.actions import quarantine
 from arrester.controlplane.history import retention
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.store import copy_rows, stream_entry
 from arrester.domain.errors import InvalidValue, NotFound
 from arrester.domain.events import (
@@ -64,7 +64,7 @@ def test_invalid_entries_are_quarantined(redis: Redis, fields: dict[str, str | b
     streams.put(redis, fields)
     streams.send(redis, [histories.failed(2)])
 
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
     assert len(streams.log()) == 2
     assert redis.xlen(redis_keys.events(APPLICATION)) == 0
@@ -82,7 +82,7 @@ def test_a_garbled_batch_is_confirmed_so_that_its_sender_can_delete_it(redis: Re
     batch = uuid4()
     for _ in range(2):
         streams.put(redis, streams.fields(batch, b"garbled"))
-        drain.drain(APPLICATION)
+        fold_stream.fold_stream(APPLICATION)
 
     assert streams.confirmed(redis) == {batch}
     assert len(queries.quarantine().rows) == 1
@@ -105,7 +105,7 @@ def test_an_invalid_event_does_not_affect_other_events_of_its_batch(redis: Redis
     batch = uuid4()
     streams.put(redis, streams.fields(batch, packed(first, strange, last)))
 
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
     assert [each.event.data.position for each in streams.log()] == [1, 3]  # type: ignore[union-attr]  # all RecordFailed
     (entry,) = queries.quarantine().rows
@@ -124,7 +124,7 @@ def test_bodies_are_found_if_a_part_of_their_batch_is_quarantined(redis: Redis) 
     streams.send(redis, [first, opened, second, third])
     streams.send(redis, [second])
     streams.send(redis, [third])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
     assert streams.events() == [first, second, third, second, third]
     assert models.Batch.objects.exclude(bodies=None).count() == 2
@@ -135,7 +135,7 @@ def test_an_event_whose_batch_has_too_few_bodies_has_none(redis: Redis) -> None:
     heads = packed(*(codec.encode_event(replace(each, body=None)) for each in events))
     bodies = zlib.compress(msgspec.msgpack.encode([events[0].body]))
     streams.put(redis, streams.fields(uuid4(), heads + bodies))
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert [each.body for each in streams.events()] == [events[0].body, None]
 
 
@@ -145,7 +145,7 @@ def test_a_batch_with_an_impossible_year_is_folded_and_blocks_no_other(
     beyond = UUID(int=(2**48 - 1) << 80 | 7 << 76 | 2 << 62)
     streams.send(redis, [histories.failed(1)], batch=beyond)
     streams.send(redis, [histories.failed(2)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert len(streams.log()) == 2
     assert queries.quarantine().rows == ()
     # A value that breaks the fold is checked once; then it is quarantined, with any id.
@@ -153,7 +153,7 @@ def test_a_batch_with_an_impossible_year_is_folded_and_blocks_no_other(
     streams.send(redis, [histories.failed(3)], batch=moments)
     with monkeypatch.context() as patch:
         patch.setattr(uuids, "moment", int)
-        drain.drain(APPLICATION)
+        fold_stream.fold_stream(APPLICATION)
     (entry,) = queries.quarantine().rows
     assert "breaks the fold" in entry.reason
     assert redis.xlen(redis_keys.events(APPLICATION)) == 0
@@ -161,7 +161,7 @@ def test_a_batch_with_an_impossible_year_is_folded_and_blocks_no_other(
 
 def test_an_agent_cannot_send_events_of_the_server(redis: Redis) -> None:
     streams.send(redis, [histories.event(ApplicationOpened(), run=None)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
     assert streams.log() == []
     (entry,) = queries.quarantine().rows
@@ -184,7 +184,7 @@ def test_a_value_that_breaks_the_fold_affects_only_its_own_entry(
         streams.send(redis, [histories.failed(position)])
     with monkeypatch.context() as patch:
         patch.setattr(copy_rows, "of_events", break_on_two)
-        drain.drain(APPLICATION)
+        fold_stream.fold_stream(APPLICATION)
 
     assert [each.event.data.position for each in streams.log()] == [1, 3]  # type: ignore[union-attr]  # all RecordFailed
     (entry,) = queries.quarantine().rows
@@ -203,7 +203,7 @@ def test_a_value_that_breaks_the_fold_affects_only_its_own_entry(
 
 def test_requeue_leaves_entries_that_are_still_invalid(redis: Redis) -> None:
     streams.put(redis, {"hello": "world"})
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     out = StringIO()
 
     call_command("requeue", stdout=out)
@@ -215,7 +215,7 @@ def test_requeue_leaves_entries_that_are_still_invalid(redis: Redis) -> None:
 def test_entries_can_be_dismissed(redis: Redis) -> None:
     for batch in (uuid4(), uuid4()):
         streams.put(redis, streams.fields(batch, b"garbled"))
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert queries.lag(APPLICATION).quarantined == 2
     out = StringIO()
     with pytest.raises(CommandError, match="--dismiss needs applications"):
@@ -242,7 +242,7 @@ def test_one_entry_is_requeued_or_dismissed_once(
             patch.setattr(stream_entry, name, frozenset({RecordFailed}))
         streams.send(redis, [histories.failed(1)])
         streams.put(redis, {"hello": "world"})
-        drain.drain(APPLICATION)
+        fold_stream.fold_stream(APPLICATION)
     garbled, failed = queries.quarantine().rows
     act, other = uuid4(), uuid4()
     assert not actions.requeue_one(garbled.id, actor="ana", id=act)
@@ -267,7 +267,7 @@ def test_many_entries_are_requeued_in_portions(
             patch.setattr(stream_entry, name, frozenset({RecordFailed}))
         for position in range(5):
             streams.send(redis, [histories.failed(position)])
-        drain.drain(APPLICATION)
+        fold_stream.fold_stream(APPLICATION)
     monkeypatch.setattr(quarantine, "PORTION", 2)
     mark = store.mark_requeued
 
@@ -283,7 +283,7 @@ def test_many_entries_are_requeued_in_portions(
     assert len(streams.log()) == 3
     # A fold runs in between, and a repeated requeue continues where it ended.
     streams.send(redis, [histories.failed(5)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert actions.requeue(APPLICATION, actor="ben") == actions.Requeued(requeued=3, invalid=0)
     logged = [each.event.data for each in streams.log()]
     assert [each.position for each in logged if isinstance(each, RecordFailed)] == [
@@ -305,7 +305,7 @@ def test_many_entries_are_requeued_in_portions(
 def test_a_batch_that_unpacks_to_too_many_bytes_is_quarantined(redis: Redis) -> None:
     bomb = FORMAT + zlib.compress(b"\0" * (BATCH_MAX_BYTES + 1))
     streams.put(redis, GOOD | {"events": bomb})
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert "unpacks to more than" in queries.quarantine().rows[0].reason
 
 
@@ -316,7 +316,7 @@ def test_a_batch_of_too_many_events_is_quarantined(redis: Redis) -> None:
     batch = uuid4()
     streams.put(redis, streams.fields(batch, flood))
     streams.send(redis, [event])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     (entry,) = queries.quarantine().rows
     assert entry.reason == "a batch of more than 10000 events"
     assert msgspec.msgpack.decode(entry.raw, type=dict[bytes, bytes])[b"events"] == flood
@@ -336,7 +336,7 @@ def test_events_of_people_from_an_agent_are_quarantined(redis: Redis) -> None:
         replace(histories.event(resumed), instance=None, caused_by=uuid4()),
     ]
     streams.send(redis, sent)
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert [each.event.type for each in streams.log()] == ["TaskResumed"] * 2
     reasons = [each.reason for each in queries.quarantine(APPLICATION).rows]
     assert reasons == [

@@ -9,9 +9,10 @@ import pytest
 from msgspec.structs import replace
 from redis import Redis
 
-from arrester.controlplane import actions, models, queries, redis_client
-from arrester.controlplane.ingest import drain
+from arrester.controlplane import actions, models, queries
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.queries import DeadLetterFilter
+from arrester.controlplane.redis import redis_client
 from arrester.domain.commands.redrive import RedriveProgress
 from arrester.domain.errors import CommandForbidden, InvalidValue
 from arrester.domain.events import (
@@ -47,7 +48,7 @@ def skipped(redis: Redis) -> Redis:
 
 def send(redis: Redis, events: list[Event]) -> None:
     streams.send(redis, events)
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
 
 def start(wanted: DeadLetterFilter = ALL, **values: object) -> CommandState:

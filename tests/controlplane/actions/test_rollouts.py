@@ -13,9 +13,10 @@ from django.db import connection
 from msgspec.structs import replace
 from redis import Redis
 
-from arrester.controlplane import actions, queries, redis_client
+from arrester.controlplane import actions, queries
 from arrester.controlplane.actions import rollouts
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
+from arrester.controlplane.redis import redis_client
 from arrester.domain.commands.request import CommandRequest
 from arrester.domain.commands.rollout import Progress
 from arrester.domain.errors import CommandForbidden, InvalidValue
@@ -55,7 +56,7 @@ def paused(redis: Redis) -> Redis:
 
 def send(redis: Redis, events: list[Event]) -> None:
     streams.send(redis, events)
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
 
 def start(

@@ -14,17 +14,10 @@ from django.db import connection
 from msgspec.structs import replace
 from redis import Redis
 
-from arrester.controlplane import (
-    actions,
-    embedded,
-    heartbeats,
-    models,
-    queries,
-    reachability,
-    redis_client,
-)
+from arrester.controlplane import actions, embedded, models, queries
 from arrester.controlplane.actions import timeouts
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
+from arrester.controlplane.redis import heartbeats, reachability, redis_client
 from arrester.controlplane.views import projections, row_mapping
 from arrester.controlplane.views.bulk_upsert import Upsert, upsert
 from arrester.domain.events import CommandApplied, CommandKind, TaskPaused
@@ -42,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("fresh_database")
 def now(redis: Redis) -> datetime:
     """Return now, with an application whose task JFK is PAUSED."""
     streams.send(redis, [*histories.started(), *histories.paused()])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     return datetime.now(UTC)
 
 
@@ -132,7 +125,7 @@ def test_killed_and_replaced_instances_are_checked_for_a_day(redis: Redis, now: 
 def test_a_paused_task_is_resumed_when_its_time_is_over(redis: Redis, now: datetime) -> None:
     redis.set(redis_keys.heartbeat(APPLICATION, INSTANCE), b"{}")
     streams.send(redis, [histories.failed(3, key="EWR")])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     ewr = replace(JFK, key="EWR")
     minute = timedelta(minutes=1)
     pause = actions.command_task(CommandKind.PAUSE_TASK, ewr.digest, actor="ana", duration=minute)
@@ -142,7 +135,7 @@ def test_a_paused_task_is_resumed_when_its_time_is_over(redis: Redis, now: datet
     paused = TaskPaused(task="EWR", position=None, actor="ana")
     applied = CommandApplied(command=pause.id)
     streams.send(redis, [histories.event(each, caused_by=pause.id) for each in (paused, applied)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert streams.task(ewr.digest).paused_until == pause.paused_until
 
     assert actions.watch(now=pause.issued_at + minute - timedelta(seconds=1)) == 0
@@ -195,7 +188,7 @@ def test_no_instance_is_lost_while_events_wait_to_be_folded(redis: Redis, now: d
     later = now + timedelta(seconds=60)
     watched_since(redis, now, last=later - timedelta(seconds=5))
     assert actions.watch(now=later) == 0
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert actions.watch(now=later) == 1
 
 
@@ -209,7 +202,7 @@ def test_an_instance_that_starts_during_the_check_is_not_lost(
         answer = check(application, instances)
         redis.set(redis_keys.heartbeat(APPLICATION, OTHER_INSTANCE), b"{}")
         streams.send(redis, [replace(histories.started()[0], instance=OTHER_INSTANCE)])
-        drain.drain(APPLICATION)
+        fold_stream.fold_stream(APPLICATION)
         return answer
 
     monkeypatch.setattr(heartbeats, "with_heartbeat", check_slowly)

@@ -19,7 +19,7 @@ from arrester.controlplane import actions, models
 from arrester.controlplane.alerts import configuration, routing
 from arrester.controlplane.alerts.configuration import RuleForm
 from arrester.controlplane.alerts.evaluation import RESOLVE_AFTER
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.domain.errors import InvalidValue
 from arrester.domain.events import (
     ApplicationShutdownRequested,
@@ -48,7 +48,7 @@ def fold(redis: Redis, events: list[Event]) -> None:
     """Fold events as if they had happened now, and not at the noon of the histories."""
     later = datetime.now(UTC) - histories.NOON
     streams.send(redis, [replace(each, occurred_at=each.occurred_at + later) for each in events])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
 
 def paused(redis: Redis) -> None:

@@ -11,11 +11,12 @@ import pytest
 from msgspec.structs import replace
 from redis import Redis
 
-from arrester.controlplane import actions, models, redis_client
+from arrester.controlplane import actions, models
 from arrester.controlplane.alerts import configuration
 from arrester.controlplane.queries import conditions
 from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.controlplane.queries.conditions.condition import Condition
+from arrester.controlplane.redis import redis_client
 from arrester.domain.events import (
     CommandApplied,
     CommandExpired,

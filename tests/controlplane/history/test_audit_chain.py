@@ -17,10 +17,10 @@ from django.db import connection, transaction
 from msgspec.structs import replace
 
 from arrester.controlplane import actions, audit_chain, embedded, models, signing
-from arrester.controlplane.actions import logins
+from arrester.controlplane.access.roles import Role
+from arrester.controlplane.actions.access import logins
 from arrester.controlplane.history import audit_export, audit_verification
 from arrester.controlplane.history.audit_verification import FaultKind, verify
-from arrester.controlplane.roles import Role
 from arrester.domain.events import ApplicationOpened
 from arrester.domain.wire import codec
 from tests import services

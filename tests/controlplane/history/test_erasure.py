@@ -16,7 +16,7 @@ from redis import Redis
 
 from arrester.controlplane import embedded, models, store
 from arrester.controlplane.history import erasure, rebuild
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.domain.errors import MalformedBatch
 from arrester.domain.events import Body, BodyErased, RecordFailed
 from arrester.domain.wire import bodies
@@ -32,7 +32,7 @@ WHY = {"reason": "a passenger asked for it", "actor": "ana"}
 def three_failures(redis: Redis) -> list[Body | None]:
     """Fold a batch of three failed records; return their bodies."""
     streams.send(redis, [histories.failed(number) for number in range(3)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     return [event.body for event in streams.events()]
 
 
@@ -65,9 +65,9 @@ def test_all_bodies_of_a_dead_letter_are_erased_and_its_copies_listed(redis: Red
     later = dead_lettered([5, 9], minute=1)
     place = replace(later, data=replace(later.data, place="/data/dlq/later", format="json"))
     streams.send(redis, [histories.failed(5), histories.failed(6), dead_lettered([5, 6])])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     streams.send(redis, [redriven([5]), histories.failed(5), place])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     id = models.DeadLetter.objects.get(position=5).id.hex
 
     def erase(id: str) -> list[str]:

@@ -19,7 +19,7 @@ from redis.connection import AbstractConnection
 
 from arrester.controlplane import models, store
 from arrester.controlplane.history import rebuild, retention, state_at_position
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.domain.identity import redis_keys
 from tests import histories
 from tests.controlplane import streams
@@ -97,7 +97,7 @@ def test_a_fold_is_killed_after_any_step(redis: Redis) -> None:
     store.open_stream(APPLICATION)
     batches = [streams.send(redis, histories.paused(0))]
     killed = 0
-    for killed in kills(lambda: drain.drain(APPLICATION)):
+    for killed in kills(lambda: fold_stream.fold_stream(APPLICATION)):
         streams.assert_exact()
         batches.append(streams.send(redis, histories.paused(killed)))
     assert killed > 15

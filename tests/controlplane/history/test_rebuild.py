@@ -15,7 +15,7 @@ from redis import Redis
 
 from arrester.controlplane import actions, embedded, models, store
 from arrester.controlplane.history import rebuild, rebuild_swap, state_at_position
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, JFK
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("fresh_database")
 def before(redis: Redis) -> rebuild.Derived:
     """Return the rows of an application with all kinds of states."""
     streams.send(redis, [*histories.started(), *histories.paused(), histories.failed(8)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     actions.skip_record(JFK.digest, actor="ana", reason="bad")
     actions.shut_down_application(APPLICATION, actor="ben", reason="night")
     rows = rebuild.live_rows(APPLICATION)
@@ -119,7 +119,7 @@ def test_folds_continue_during_a_rebuild(
             beside = models.ShadowRow.objects.exclude(view="snapshot")
             assert {each.view for each in beside} == {"task", "-hour_count"}
             streams.send(redis, [histories.failed(9), *histories.paused(3, key="EWR")])
-            folded = drain.drain(APPLICATION).events
+            folded = fold_stream.fold_stream(APPLICATION).events
 
     monkeypatch.setattr(rebuild_swap, "save", save_while_more_comes)
     assert rebuild.rebuild(APPLICATION) == 14
@@ -273,7 +273,7 @@ def test_views_are_rebuilt_while_workers_fold(redis: Redis, before: rebuild.Deri
         while not done.is_set() or number < 20:
             number += 1
             streams.send(redis, [histories.failed(number), histories.failed(number, key="EWR")])
-            drain.drain(APPLICATION)
+            fold_stream.fold_stream(APPLICATION)
         connection.close()
 
     with ThreadPoolExecutor(1) as pool:

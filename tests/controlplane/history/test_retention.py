@@ -24,7 +24,7 @@ from redis import Redis
 from arrester.controlplane import actions, embedded, models, queries, store, tasks
 from arrester.controlplane.celery_workers import HOUSEKEEPING
 from arrester.controlplane.history import rebuild, retention, state_at_position
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.management.commands import wake
 from arrester.domain.errors import BeforeHistory, BrokenState, NotVerified
 from arrester.domain.identity import uuids
@@ -296,7 +296,7 @@ def test_dropping_days_of_the_default_partition_frees_disk_space(redis: Redis) -
     old = NOW - timedelta(days=40)
     streams.append([histories.failed(number) for number in range(50)], received_at=old)
     streams.send(redis, [histories.failed(1)], batch=uuids.uuid7(old))
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     defaults = ["event_default", "batch_default", "batch_seen_default"]
 
     def pages() -> list[int]:
@@ -510,7 +510,7 @@ def test_a_refusal_is_shown_and_blocks_no_other_base(forty_days: rebuild.Derived
 def test_quarantined_entries_are_deleted_with_their_days(redis: Redis) -> None:
     for number in range(4):
         streams.put(redis, {"hello": str(number)})
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     first, second, third, fourth = models.Quarantine.objects.order_by("id")
     long_ago = NOW - timedelta(days=31)
     for each, change in (
@@ -606,7 +606,7 @@ def test_a_batch_older_than_the_horizon_is_quarantined_and_not_doubled(redis: Re
     for _ in range(2):
         streams.send(redis, [histories.failed(1)], batch=old)
         streams.send(redis, [histories.failed(2)], batch=new)
-        drain.drain(APPLICATION)
+        fold_stream.fold_stream(APPLICATION)
 
     (kept,) = queries.quarantine().rows
     assert kept.batch == old
@@ -622,7 +622,7 @@ def test_a_batch_older_than_the_horizon_is_quarantined_and_not_doubled(redis: Re
     assert run("requeue", "--batch", str(old)) == "flights: 1 requeued, 0 still invalid\n"
     assert run("requeue", "--old") == "flights: 0 requeued, 0 still invalid\n"
     streams.send(redis, [histories.failed(1)], batch=old)
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert len(streams.log()) == 3  # The batch, once, and who had it put back.
     streams.assert_exact()
 
@@ -632,7 +632,7 @@ def test_a_raised_horizon_is_limited_by_the_kept_ids(redis: Redis, of_its_own: b
     def sent_again() -> int:
         for batch in (dropped, kept):
             streams.send(redis, [histories.failed(1)], batch=batch)
-        drain.drain(APPLICATION)
+        fold_stream.fold_stream(APPLICATION)
         return len(streams.log())
 
     then = NOW - timedelta(days=12)
@@ -662,7 +662,7 @@ def test_ids_of_a_fast_clock_get_a_partition(redis: Redis, fresh_database: embed
     def send() -> None:
         for batch in early:
             streams.send(redis, [histories.failed(1)], batch=batch, application="fast")
-            drain.drain("fast")
+            fold_stream.fold_stream("fast")
 
     early = [uuids.uuid7(NOW + timedelta(days=number)) for number in range(39, 44)]
     send()
@@ -676,7 +676,7 @@ def test_ids_of_a_fast_clock_get_a_partition(redis: Redis, fresh_database: embed
     )
     other = uuids.uuid7(NOW + timedelta(days=40))
     streams.send(redis, [histories.failed(1)], batch=other)
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert in_default() == 1
     # They are known there as before, and guarded.
     send()
@@ -690,7 +690,7 @@ def test_ids_of_a_fast_clock_get_a_partition(redis: Redis, fresh_database: embed
 
 def test_the_whole_horizon_is_accepted_if_no_ids_were_dropped(redis: Redis) -> None:
     streams.send(redis, [histories.failed(1)], batch=uuids.uuid7(NOW - timedelta(days=29)))
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     retain()
     assert store.batch_ids_since() is None
     assert len(streams.log()) == 1

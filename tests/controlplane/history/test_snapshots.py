@@ -16,7 +16,7 @@ from arrester.controlplane import models, store, tasks
 from arrester.controlplane.celery_workers import HOUSEKEEPING
 from arrester.controlplane.history import rebuild as full_rebuild
 from arrester.controlplane.history import state_at_position
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.domain.events import Event
 from arrester.domain.state.keyed_states import StateKeys
 from arrester.domain.state.stream_state import StreamState, empty
@@ -162,9 +162,9 @@ def test_a_fold_makes_a_requested_snapshot_that_is_late() -> None:
     assert looks[10:] == [15, 15]
 
 
-def test_a_drain_requests_snapshots(redis: Redis) -> None:
+def test_a_fold_requests_snapshots(redis: Redis) -> None:
     streams.send(redis, [histories.failed(number) for number in range(6)])
-    tasks.drain.apply(args=(APPLICATION,)).get()
+    tasks.fold_stream.apply(args=(APPLICATION,)).get()
     streams.assert_exact()
     assert store.nearest_snapshot(APPLICATION, 6) == 0
     # In the queue of housekeeping: no fold waits for it.
@@ -176,14 +176,14 @@ def test_a_drain_requests_snapshots(redis: Redis) -> None:
 def test_no_snapshot_is_requested_of_a_busy_housekeeper(redis: Redis) -> None:
     redis.lpush(HOUSEKEEPING, *[b"waits"] * tasks.MAX_REQUESTS)
     streams.send(redis, [histories.failed(number) for number in range(6)])
-    tasks.drain.apply(args=(APPLICATION,)).get()
+    tasks.fold_stream.apply(args=(APPLICATION,)).get()
     assert redis.llen(HOUSEKEEPING) == tasks.MAX_REQUESTS
     streams.send(redis, [histories.failed(number) for number in range(6, 12)])
-    tasks.drain.apply(args=(APPLICATION,)).get()
+    tasks.fold_stream.apply(args=(APPLICATION,)).get()
     assert store.nearest_snapshot(APPLICATION, 12) == 12
 
 
-def test_a_drain_without_requests_makes_snapshots_itself(redis: Redis) -> None:
+def test_a_fold_without_requests_makes_snapshots_itself(redis: Redis) -> None:
     streams.send(redis, [histories.failed(number) for number in range(6)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert store.nearest_snapshot(APPLICATION, 6) == 6

@@ -16,7 +16,7 @@ from redis import Redis
 
 from arrester.controlplane import actions, models, queries, store
 from arrester.controlplane.history import state_at_position
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.domain.errors import (
     BeforeHistory,
     CommandForbidden,
@@ -67,8 +67,8 @@ def test_a_past_state_is_the_fold_up_to_its_position(
     for events in batches:
         streams.send(redis, events, application=application)
         if random.random() < 0.7:
-            drain.drain(application)
-    drain.drain(application)
+            fold_stream.fold_stream(application)
+    fold_stream.fold_stream(application)
     log = streams.log(application)
 
     for position in range(len(log) + 1):
@@ -87,10 +87,10 @@ def test_a_past_state_is_the_fold_up_to_its_position(
 
 def test_as_of_now_equals_the_views(redis: Redis, few_events_per_snapshot: None) -> None:
     streams.send(redis, [*histories.started(), *histories.paused(), histories.failed(8)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     actions.skip_record(JFK.digest, actor="ana", reason="bad")
     streams.send(redis, [*histories.paused(9, key="EWR"), histories.failed(1, key=None)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert models.Snapshot.objects.exists()
     now = queries.as_of(datetime.now(UTC).isoformat())
 
@@ -145,7 +145,7 @@ def test_a_clock_that_goes_back_keeps_the_order_of_times() -> None:
 
 def test_a_paused_task_was_running_before(redis: Redis) -> None:
     streams.send(redis, [*histories.started(), histories.failed(1), *histories.paused()])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     before = queries.as_of_state.task(JFK.digest, at(3)).state
     assert (before.status, before.held, before.failed) == (TaskStatus.RUNNING, 0, 1)
     detail = queries.as_of_state.application_detail(APPLICATION, at(5), tasks=500)
@@ -158,7 +158,7 @@ def test_the_last_command_is_the_one_as_of_then(
     redis: Redis, few_events_per_snapshot: None
 ) -> None:
     streams.send(redis, [*histories.started(), *histories.paused()])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     early = actions.resume_task(JFK.digest, actor="ana")
     issued = queries.positions()[APPLICATION]
     for _ in range(30):
@@ -195,7 +195,7 @@ def test_snapshots_limit_the_number_of_folded_events(
 ) -> None:
     for number in range(12):
         streams.send(redis, [histories.failed(number), histories.failed(number, key="EWR")])
-        drain.drain(APPLICATION)
+        fold_stream.fold_stream(APPLICATION)
     kept = set(models.Snapshot.objects.values_list("position", flat=True))
     assert kept == {6, 12, 18, 24}
     assert [store.nearest_snapshot(APPLICATION, position) for position in (5, 6, 23, 24)] == [
@@ -218,7 +218,7 @@ def test_an_invalid_time_is_refused(text: str) -> None:
 
 def test_a_position_must_exist_in_one_application(redis: Redis) -> None:
     streams.send(redis, [histories.failed(1)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert queries.as_of("@18,233") == at(18_233)
     with pytest.raises(InvalidValue, match="up to @1"):
         queries.as_of_state.application(APPLICATION, at(2))

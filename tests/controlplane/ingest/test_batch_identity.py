@@ -13,7 +13,7 @@ from redis import Redis
 
 from arrester.controlplane import models, store
 from arrester.controlplane.actions import quarantine
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.ingest.batch_identity import REUSED
 from arrester.domain.events import Event
 from arrester.domain.identity import uuids
@@ -35,8 +35,8 @@ def send(redis: Redis, batch: UUID, *deliveries: Sequence[Event] | bytes, togeth
         packed = each if isinstance(each, bytes) else codec.encode_batch(each)
         streams.put(redis, streams.fields(batch, packed))
         if not together:
-            drain.drain(APPLICATION)
-    drain.drain(APPLICATION)
+            fold_stream.fold_stream(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
 
 def reasons() -> list[str]:

@@ -14,12 +14,13 @@ from redis import Redis
 
 from arrester.agents.transport.redis_client import AppendStatus, RedisClient
 from arrester.agents.transport.spool import SpooledBatch
-from arrester.controlplane import event_streams, models, queries, redis_client
-from arrester.controlplane.celery import DRAINS
-from arrester.controlplane.heartbeats import is_folded
-from arrester.controlplane.ingest import drain
+from arrester.controlplane import models, queries
+from arrester.controlplane.celery import STREAM_FOLDS
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.management.commands import wake
 from arrester.controlplane.outbound import backpressure
+from arrester.controlplane.redis import event_streams, redis_client
+from arrester.controlplane.redis.heartbeats import is_folded
 from arrester.domain.events import Body
 from arrester.domain.identity import redis_keys
 from arrester.domain.wire import codec, limits
@@ -54,8 +55,8 @@ def test_a_transaction_takes_entries_up_to_a_number_of_bytes(
         monkeypatch.setattr(event_streams, "READ_BYTES", 2 * size + size // 2)
     else:
         heads = codec.inflated(codec.without_format(fields[b"events"]))[0]
-        monkeypatch.setattr(drain, "UNPACKED_PER_READ", len(heads) + 1)
-    assert drain.drain(APPLICATION).events == 5
+        monkeypatch.setattr(fold_stream, "UNPACKED_PER_READ", len(heads) + 1)
+    assert fold_stream.fold_stream(APPLICATION).events == 5
     assert at_once() == [2, 2, 1]
     streams.assert_exact()
 
@@ -65,7 +66,7 @@ def test_an_entry_that_is_larger_than_a_read_is_read_alone(
 ) -> None:
     monkeypatch.setattr(event_streams, "READ_BYTES", 1)
     batches = send_several(redis, 3)
-    assert drain.drain(APPLICATION).events == 3
+    assert fold_stream.fold_stream(APPLICATION).events == 3
     assert streams.confirmed(redis) == set(batches)
 
 
@@ -87,7 +88,7 @@ def test_an_entry_that_is_too_large_is_quarantined_with_its_size(
     streams.put(redis, fields)
     send_several(redis, 1)
 
-    assert drain.drain(APPLICATION).events == 2
+    assert fold_stream.fold_stream(APPLICATION).events == 2
 
     assert redis.xlen(STREAM) == 0
     (entry,) = queries.quarantine(APPLICATION).rows
@@ -110,14 +111,14 @@ def test_the_largest_entry_of_an_agent_is_read_whole_and_deleted(redis: Redis) -
     assert status is AppendStatus.DONE
     read = event_streams.decoded(event_streams.read(redis, STREAM, begin=ids[0], count=1))
     assert read[0][1][b"events"] == batch.events
-    drain.drain(APPLICATION, budget_seconds=PATIENCE_SECONDS)
+    fold_stream.fold_stream(APPLICATION, budget_seconds=PATIENCE_SECONDS)
     assert redis.xlen(STREAM) == 0
 
 
 def test_an_entry_that_is_named_as_a_cut_one_is_deleted(redis: Redis) -> None:
     for value in ("7", "x", "99999999999999999999"):
         streams.put(redis, {"cut-from": value})
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert redis.xlen(STREAM) == 0
     assert len(queries.quarantine(APPLICATION).rows) == 3
 
@@ -143,29 +144,29 @@ def test_wake_reads_no_entry(redis: Redis) -> None:
     streams.send(redis, [histories.failed(1)])
     waker = wake.Waker()
     waker.poll()
-    redis.delete(redis_keys.pending_drain(APPLICATION), DRAINS)
+    redis.delete(redis_keys.pending_fold(APPLICATION), STREAM_FOLDS)
     sent = redis.info("stats")["total_net_output_bytes"]
     streams.put(redis, {"events": b"x" * 10**6})
     waker.next_sweep = float("inf")
     waker.poll()
-    assert redis.llen(DRAINS) == 1
+    assert redis.llen(STREAM_FOLDS) == 1
     assert redis.info("stats")["total_net_output_bytes"] - sent < 100_000
 
 
 def test_a_large_body_is_folded_and_its_page_has_the_reason(redis: Redis) -> None:
     large = Body(stack="x" * 300_000)
     streams.send(redis, [replace(histories.failed(1), body=large), histories.failed(2)])
-    assert drain.drain(APPLICATION).events == 2
+    assert fold_stream.fold_stream(APPLICATION).events == 2
     first, second = streams.events()
     assert first.body is not None
     assert first.body.unreadable == "it has 300,012 bytes; at most 262,144 are read"
     assert second == histories.failed(2)
 
 
-def test_a_drain_reads_an_entry_once(redis: Redis) -> None:
+def test_a_fold_reads_an_entry_once(redis: Redis) -> None:
     """Not for the last id of its stream: the entries that were read have newer ones."""
     for position in (1, 2):
         streams.send(redis, [histories.failed(position)])
         redis.config_resetstat()
-        assert drain.drain(APPLICATION).events == 1
+        assert fold_stream.fold_stream(APPLICATION).events == 1
     assert "cmdstat_xinfo|stream" not in redis.info("commandstats")

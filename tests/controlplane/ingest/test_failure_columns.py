@@ -12,9 +12,9 @@ from redis import Redis
 
 from arrester.controlplane import actions, models, queries, store
 from arrester.controlplane.history import state_at_position
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.store.stream_entry import DecodedEntry
-from arrester.domain.events import Event, FailuresCounted, RecordFailed, Response
+from arrester.domain.events import Event, FailuresCounted, FinalResponse, RecordFailed
 from arrester.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.domain.state.states import GroupStatus
 from arrester.domain.state.stream_state import empty
@@ -42,7 +42,7 @@ def sent(redis: Redis) -> list[Event]:
     counted = FailuresCounted(
         task="A",
         failure=FAILURE,
-        response=Response.CONTINUE,
+        response=FinalResponse.CONTINUE,
         count=3,
         first_position=1,
         last_position=9,
@@ -57,12 +57,12 @@ def sent(redis: Redis) -> list[Event]:
     for number, events in enumerate(batches):
         streams.send(redis, events)
         if number == 2:
-            drain.drain(APPLICATION)
+            fold_stream.fold_stream(APPLICATION)
             requested = GroupRequest(
                 id=uuid4(), act=GroupAct.RESOLVE, fingerprint=FAILURE.fingerprint, actor="ana"
             )
             actions.act_on_group(APPLICATION, requested)
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     return [event for events in batches for event in events]
 
 
@@ -115,11 +115,11 @@ def test_columns_that_an_older_server_quarantined_are_requeued(redis: Redis) -> 
 def test_a_transaction_takes_entries_up_to_its_limit(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drain, "EVENTS_PER_READ", 10)
+    monkeypatch.setattr(fold_stream, "EVENTS_PER_READ", 10)
     sent = [many(10 * each) for each in range(5)]
     for events in sent:
         streams.send(redis, events)
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert streams.events() == [event for events in sent for event in events]
     moments = Counter(models.BatchSeen.objects.values_list("received_at", flat=True))
     assert max(moments.values()) == 2
@@ -132,7 +132,7 @@ def test_an_invalid_event_among_columns_is_quarantined(redis: Redis) -> None:
     other = replace(data, failure=replace(data.failure, fingerprint="no token"))
     strange = [*good[:2], replace(good[2], data=other), *good[3:]]
     streams.put(redis, streams.fields(uuid4(), codec.encode_batch(strange)))
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert streams.events() == [*good[:2], *good[3:]]
     assert queries.lag(APPLICATION).quarantined == 1
     streams.assert_exact()

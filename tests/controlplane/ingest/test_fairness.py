@@ -1,4 +1,4 @@
-"""Many applications: a noisy one starves no other, and no drain is requested needlessly."""
+"""Many applications: a noisy one starves no other, and no fold is requested needlessly."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from django.db import connection, transaction
 from redis import Redis
 
 from arrester.controlplane import embedded, queries, store, tasks
-from arrester.controlplane.celery import DRAINS
+from arrester.controlplane.celery import STREAM_FOLDS
 from arrester.controlplane.celery_workers import FOLDS, HOUSEKEEPING
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.management.commands import wake
 from arrester.controlplane.management.commands.wake import Waker
 from arrester.domain.identity import redis_keys, uuids
@@ -26,9 +26,9 @@ from tests.histories import APPLICATION, NOON
 from tests.patience import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
-ONE_WORKER = ["-m", "celery", "-A", "tests.controlplane.short_drains", "worker", "--pool", "solo"]
+ONE_WORKER = ["-m", "celery", "-A", "tests.controlplane.short_folds", "worker", "--pool", "solo"]
 NOISY_BATCHES = 640
-#: The batches of a read in `short_drains`, and the reads that the noisy application needs at least
+#: The batches of a read in `short_folds`, and the reads that the noisy application needs at least
 #: after the quiet one has sent.
 READ_BATCHES, READS = 32, 4
 POLLS = 3
@@ -71,18 +71,18 @@ def test_a_noisy_application_does_not_starve_a_quiet_one(
 
 
 def messages(redis: Redis) -> int:
-    """Return the number of requested drains."""
-    return redis.llen(DRAINS)
+    """Return the number of requested folds."""
+    return redis.llen(STREAM_FOLDS)
 
 
-def test_a_running_drain_is_not_requested_again(
+def test_a_running_fold_is_not_requested_again(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waker, looks = Waker(), []
 
     def something_comes(*_: object) -> None:
         """All is folded, the stream is still ours; twice, one more batch comes."""
-        looks.append(redis.exists(redis_keys.pending_drain(APPLICATION)))
+        looks.append(redis.exists(redis_keys.pending_fold(APPLICATION)))
         if len(looks) < 3:
             streams.send(redis, [histories.failed(1 + len(looks))])
             waker.poll()
@@ -90,8 +90,8 @@ def test_a_running_drain_is_not_requested_again(
     streams.send(redis, [histories.failed(1)])
     waker.poll()
     assert messages(redis) == 1
-    monkeypatch.setattr(drain, "_relay_if_needed", something_comes)
-    assert drain.drain(APPLICATION, budget_seconds=PATIENCE_SECONDS).events == 3
+    monkeypatch.setattr(fold_stream, "_relay_if_needed", something_comes)
+    assert fold_stream.fold_stream(APPLICATION, budget_seconds=PATIENCE_SECONDS).events == 3
     # It was requested once, before; later entries are not lost.
     assert looks == [1, 1, 1] and messages(redis) == 1
     # From here on it has to be requested again.
@@ -103,8 +103,8 @@ def test_a_running_drain_is_not_requested_again(
 
 def test_housekeeping_and_folds_do_not_wait_for_each_other(redis: Redis) -> None:
     tasks.housekeeping.delay()
-    tasks.drain.delay(APPLICATION)
-    assert (redis.llen(HOUSEKEEPING), redis.llen(DRAINS), redis.llen(FOLDS)) == (1, 1, 0)
+    tasks.fold_stream.delay(APPLICATION)
+    assert (redis.llen(HOUSEKEEPING), redis.llen(STREAM_FOLDS), redis.llen(FOLDS)) == (1, 1, 0)
 
 
 def test_an_idle_wake_sends_few_commands_to_redis(redis: Redis) -> None:
@@ -206,9 +206,9 @@ def test_two_streams_are_folded_in_parallel(redis: Redis) -> None:
         with connection.cursor() as cursor:
             # A process that waits for the other nevertheless ends here.
             cursor.execute("SET lock_timeout = '5s'")
-        assert drain.drain("beta").events == 1
+        assert fold_stream.fold_stream("beta").events == 1
         assert (length("alpha"), length("beta")) == (0, 1)
     finally:
         let_go.set()
         other.join()
-    assert drain.drain("alpha").events == 1
+    assert fold_stream.fold_stream("alpha").events == 1

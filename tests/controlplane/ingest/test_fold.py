@@ -19,14 +19,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from redis import Redis
 
-from arrester.controlplane import embedded, models, redis_client, store
+from arrester.controlplane import embedded, models, store
 from arrester.controlplane.history import rebuild
-from arrester.controlplane.ingest import drain, fold_entries
+from arrester.controlplane.ingest import fold_entries, fold_stream
 from arrester.controlplane.ingest.fold_entries import Folded, StreamAdvanced, fold
+from arrester.controlplane.redis import redis_client
 from arrester.controlplane.store import prepared_statements
 from arrester.controlplane.store.stream_entry import DecodedEntry, read_entry
 from arrester.controlplane.views import projections
-from arrester.domain.events import Event, FailuresCounted, Response
+from arrester.domain.events import Event, FailuresCounted, FinalResponse
 from arrester.domain.identity import redis_keys
 from arrester.domain.state.states import TaskStatus
 from arrester.domain.state.stream_state import StreamState
@@ -65,9 +66,9 @@ def test_events_arrive_in_the_log_and_in_the_views(redis: Redis) -> None:
     events = [*histories.started(), *histories.paused()]
     batch = streams.send(redis, events)
 
-    done = drain.drain(APPLICATION)
+    done = fold_stream.fold_stream(APPLICATION)
 
-    assert done == drain.Drained(events=len(events))
+    assert done == fold_stream.StreamFold(events=len(events))
     assert streams.events() == events
     state = streams.task(JFK.digest)
     assert (state.status, state.position, state.held) == (TaskStatus.PAUSED, 7, 3)
@@ -100,7 +101,7 @@ def test_counts_of_a_failing_group_are_updated_within_their_pages(redis: Redis) 
         again = histories.failed(number)
         moment = again.occurred_at.replace(minute=0, microsecond=number)
         streams.send(redis, [replace(again, occurred_at=moment)])
-        drain.drain(APPLICATION)
+        fold_stream.fold_stream(APPLICATION)
     # Changed in five folds, and no entry of an index was written for it.
     assert updates() - before == {
         (table, which): 5
@@ -112,25 +113,25 @@ def test_counts_of_a_failing_group_are_updated_within_their_pages(redis: Redis) 
 def test_a_batch_delivered_twice_counts_once(redis: Redis) -> None:
     batch = streams.send(redis, [histories.failed(1)])
     streams.send(redis, [histories.failed(1)], batch=batch)
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     streams.send(redis, [histories.failed(1)], batch=batch)
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
     assert len(streams.log()) == 1
     assert streams.confirmed(redis) == {batch}
     assert redis.xlen(redis_keys.events(APPLICATION)) == 0
 
 
-def test_an_unconfirmed_commit_is_confirmed_by_the_next_drain(redis: Redis) -> None:
+def test_an_unconfirmed_commit_is_confirmed_by_the_next_fold(redis: Redis) -> None:
     batch = streams.send(redis, [histories.failed(1)])
     ((id, fields),) = redis_client.entries(redis, redis_keys.events(APPLICATION))
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     # As after a kill between the commit and the confirmation.
     redis.delete(redis_keys.confirmed(APPLICATION, streams.SPOOL))
     redis.delete(redis_keys.events(APPLICATION))
     streams.put(redis, {name.decode(): value for name, value in fields.items()}, id=id)
 
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
     assert len(streams.log()) == 1
     assert streams.confirmed(redis) == {batch}
@@ -142,7 +143,7 @@ def test_batches_keep_the_order_of_the_stream(redis: Redis) -> None:
     for position in range(1500):
         streams.send(redis, [histories.failed(position)])
 
-    drain.drain(APPLICATION, budget_seconds=60)
+    fold_stream.fold_stream(APPLICATION, budget_seconds=60)
 
     positions = [each.event.data.position for each in streams.log()]  # type: ignore[union-attr]  # all RecordFailed
     assert positions == list(range(1500))
@@ -151,15 +152,15 @@ def test_batches_keep_the_order_of_the_stream(redis: Redis) -> None:
 
 def test_an_emptied_redis_begins_a_new_generation(redis: Redis) -> None:
     first = streams.send(redis, [histories.failed(1)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     redis.flushall()
 
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert store.read_stream(APPLICATION).generation == 1
     # The agent sends again what it has not seen confirmed, then goes on.
     streams.send(redis, [histories.failed(1)], batch=first)
     second = streams.send(redis, [histories.failed(2)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
     assert len(streams.log()) == 2
     assert streams.confirmed(redis) == {first, second}
@@ -168,12 +169,12 @@ def test_an_emptied_redis_begins_a_new_generation(redis: Redis) -> None:
 
 def test_entries_of_a_redis_whose_clock_went_back_are_folded(redis: Redis) -> None:
     streams.send(redis, [histories.failed(1)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     redis.delete(redis_keys.events(APPLICATION))
     body = codec.encode_batch([histories.failed(2)])
     streams.put(redis, streams.fields(uuid4(), body), id="5-1")
 
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
     stream = store.read_stream(APPLICATION)
     assert (stream.generation, stream.cursor, stream.sequence) == (1, "5-1", 2)
@@ -181,7 +182,7 @@ def test_entries_of_a_redis_whose_clock_went_back_are_folded(redis: Redis) -> No
 
 def test_an_entry_before_the_cursor_is_folded(redis: Redis) -> None:
     streams.send(redis, [histories.failed(1)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     cursor = store.read_stream(APPLICATION).cursor
     # A new stream that has grown past our cursor already, and has an older entry too.
     redis.delete(redis_keys.events(APPLICATION))
@@ -189,7 +190,7 @@ def test_an_entry_before_the_cursor_is_folded(redis: Redis) -> None:
         body = codec.encode_batch([histories.failed(2)])
         streams.put(redis, streams.fields(uuid4(), body), id=id)
 
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
     assert store.read_stream(APPLICATION).sequence == 3
 
@@ -213,8 +214,8 @@ def test_an_entry_with_the_id_of_a_folded_one_is_folded_after_a_loss(
         return folded
 
     streams.put(redis, streams.fields(again[0][0], codec.encode_batch(before)), id="7-0")
-    monkeypatch.setattr(drain, "fold", flushall)
-    drain.drain(APPLICATION)
+    monkeypatch.setattr(fold_stream, "fold", flushall)
+    fold_stream.fold_stream(APPLICATION)
 
     assert streams.events() == before + after
     assert redis.xlen(redis_keys.events(APPLICATION)) == 0
@@ -228,7 +229,7 @@ def test_an_entry_with_a_repeated_field_is_deleted_from_the_stream(
     redis.eval(xadd, 1, redis_keys.events(APPLICATION), twice)
     batch = streams.send(redis, [histories.failed(1)])
 
-    assert drain.drain(APPLICATION) == drain.Drained(events=1)
+    assert fold_stream.fold_stream(APPLICATION) == fold_stream.StreamFold(events=1)
     assert redis.xlen(redis_keys.events(APPLICATION)) == 0
     assert streams.confirmed(redis) == {batch}
 
@@ -237,21 +238,21 @@ def test_a_second_worker_skips_a_busy_stream(redis: Redis) -> None:
     store.open_stream(APPLICATION)
     streams.send(redis, [histories.failed(1)])
     with held_by_another():
-        assert drain.drain(APPLICATION).busy
-    assert drain.drain(APPLICATION) == drain.Drained(events=1)
+        assert fold_stream.fold_stream(APPLICATION).busy
+    assert fold_stream.fold_stream(APPLICATION) == fold_stream.StreamFold(events=1)
 
 
 def test_a_locked_stream_is_left_for_its_next_turn(
     redis: Redis, fresh_database: embedded.Urls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that waits for it would fold no other application."""
-    monkeypatch.setattr(drain, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(fold_stream, "LOCK_SECONDS", 0.05)
     store.open_stream(APPLICATION)
     streams.send(redis, [histories.failed(1)])
     with psycopg.connect(fresh_database.database) as other:
         other.execute("SELECT FROM stream FOR UPDATE")
-        assert drain.drain(APPLICATION) == drain.Drained(more=True)
-    assert drain.drain(APPLICATION) == drain.Drained(events=1)
+        assert fold_stream.fold_stream(APPLICATION) == fold_stream.StreamFold(more=True)
+    assert fold_stream.fold_stream(APPLICATION) == fold_stream.StreamFold(events=1)
     streams.assert_exact()
 
 
@@ -269,7 +270,7 @@ def test_a_slow_statement_is_repeated_for_a_part_of_the_entries(
     monkeypatch.setattr(projections, "write_states", write_slowly)
     for number in range(4):
         streams.send(redis, [histories.failed(number)])
-    assert drain.drain(APPLICATION, budget_seconds=PATIENCE_SECONDS).events == 4
+    assert fold_stream.fold_stream(APPLICATION, budget_seconds=PATIENCE_SECONDS).events == 4
     assert "folding 4 entries is slow: in two parts" in caplog.text
     streams.assert_exact()
 
@@ -283,19 +284,19 @@ def test_a_slow_fold_is_followed_by_smaller_ones(
         sizes.append(len(entries))
         return fold(seen, entries)
 
-    monkeypatch.setattr(drain, "fold", folded)
-    monkeypatch.setattr(drain, "FIRST_ENTRIES", 8)
-    monkeypatch.setattr(drain, "FOLD_SECONDS", 1e-9)
+    monkeypatch.setattr(fold_stream, "fold", folded)
+    monkeypatch.setattr(fold_stream, "FIRST_ENTRIES", 8)
+    monkeypatch.setattr(fold_stream, "FOLD_SECONDS", 1e-9)
     for number in range(11):
         streams.send(redis, [histories.failed(number)])
-    assert drain.drain(APPLICATION, budget_seconds=PATIENCE_SECONDS).events == 11
+    assert fold_stream.fold_stream(APPLICATION, budget_seconds=PATIENCE_SECONDS).events == 11
     assert sizes == [8, 1, 1, 1]
 
 
 @pytest.mark.parametrize("by", ["another fold", "a new generation"])
 def test_entries_read_before_the_stream_advanced_are_not_folded(redis: Redis, by: str) -> None:
     streams.send(redis, [histories.failed(1)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     streams.send(redis, [histories.failed(2)])
     seen = store.read_stream(APPLICATION)
     found = redis_client.entries(redis, redis_keys.events(APPLICATION))
@@ -312,22 +313,24 @@ def test_entries_read_before_the_stream_advanced_are_not_folded(redis: Redis, by
 
     assert store.read_stream(APPLICATION) == now
     assert streams.log() == log
-    # What it has read was not lost: the drain reads again.
-    drain.drain(APPLICATION)
+    # What it has read was not lost: the fold reads again.
+    fold_stream.fold_stream(APPLICATION)
     assert len(streams.log()) == 2
     streams.assert_exact()
 
 
-def test_a_drain_folds_what_it_has_read_and_reports_remaining_entries_at_its_deadline(
+def test_a_fold_keeps_what_it_has_read_and_reports_remaining_entries_at_its_deadline(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drain, "FIRST_ENTRIES", 1)
-    monkeypatch.setattr(drain, "MAX_ENTRIES", 1)
+    monkeypatch.setattr(fold_stream, "FIRST_ENTRIES", 1)
+    monkeypatch.setattr(fold_stream, "MAX_ENTRIES", 1)
     for number in (1, 2):
         streams.send(redis, [histories.failed(number)])
-    # A read may take longer than the time: each drain has to fold something nevertheless.
-    assert drain.drain(APPLICATION, budget_seconds=0) == drain.Drained(events=1, more=True)
-    assert drain.drain(APPLICATION, budget_seconds=0).events == 1
+    # A read may take longer than the time: each fold has to fold something nevertheless.
+    assert fold_stream.fold_stream(APPLICATION, budget_seconds=0) == fold_stream.StreamFold(
+        events=1, more=True
+    )
+    assert fold_stream.fold_stream(APPLICATION, budget_seconds=0).events == 1
 
 
 def test_a_count_above_the_column_limit_is_folded(redis: Redis) -> None:
@@ -335,15 +338,15 @@ def test_a_count_above_the_column_limit_is_folded(redis: Redis) -> None:
     huge = FailuresCounted(
         task="JFK",
         failure=histories.FAILURE,
-        response=Response.CONTINUE,
+        response=FinalResponse.CONTINUE,
         count=most,
         first_position=0,
         last_position=most,
     )
     streams.send(redis, [histories.event(huge), histories.event(huge)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     streams.send(redis, [histories.event(huge)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
     assert streams.task(JFK.digest).failed == 3 * most
     assert models.Task.objects.get().failed == most
@@ -375,8 +378,8 @@ def test_live_rows_equal_rebuilt_rows_and_the_pure_fold(
         if random.random() < 0.3:
             streams.send(redis, events, batch=batch, application=application)
         if random.random() < 0.5:
-            drain.drain(application)
-    drain.drain(application)
+            fold_stream.fold_stream(application)
+    fold_stream.fold_stream(application)
 
     # The server's own events about it are in between.
     logged = [

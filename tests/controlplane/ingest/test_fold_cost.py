@@ -16,7 +16,7 @@ import msgspec
 from django.db import connection
 from redis import Redis
 
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.domain.events import Event
 from arrester.domain.identity import redis_keys
 from tests import histories
@@ -71,7 +71,7 @@ def work(redis: Redis, application: str, events: Sequence[Event]) -> int:
 
     sys.setprofile(count)
     try:
-        drain.drain(application, budget_seconds=60, request_snapshot=lambda _: None)
+        fold_stream.fold_stream(application, budget_seconds=60, request_snapshot=lambda _: None)
     finally:
         sys.setprofile(None)
     # Events that only the server may emit are in quarantine.

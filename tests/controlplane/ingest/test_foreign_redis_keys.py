@@ -11,17 +11,11 @@ from django.conf import settings
 from msgspec.structs import replace
 from redis import Redis
 
-from arrester.controlplane import (
-    actions,
-    heartbeats,
-    queries,
-    reachability,
-    redis_client,
-    tasks,
-)
-from arrester.controlplane.celery import DRAINS
-from arrester.controlplane.ingest import drain, drain_requests
+from arrester.controlplane import actions, queries, tasks
+from arrester.controlplane.celery import STREAM_FOLDS
+from arrester.controlplane.ingest import fold_requests, fold_stream
 from arrester.controlplane.management.commands import wake
+from arrester.controlplane.redis import heartbeats, reachability, redis_client
 from arrester.domain.identity import redis_keys
 from tests import histories
 from tests.controlplane import streams
@@ -33,7 +27,7 @@ OTHERS = {"alpha", "gamma"}
 
 @pytest.fixture
 def requested(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the requests of the waker: applications to drain, or names of tasks."""
+    """Return the requests of the waker: applications to fold, or names of tasks."""
     found: list[str] = []
     monkeypatch.setattr(
         wake.Waker, "_send", lambda _, task, *args, **__: found.append(*args or [task.name])
@@ -60,7 +54,7 @@ def waker(redis: Redis, requested: list[str]) -> wake.Waker:
     requested.clear()
     redis.set(redis_keys.events("beta"), "whose?")
     for application in APPLICATIONS:
-        redis.delete(redis_keys.pending_drain(application))
+        redis.delete(redis_keys.pending_fold(application))
     return waker
 
 
@@ -85,7 +79,7 @@ def folded(redis: Redis) -> Redis:
     """Return a Redis client and store three applications."""
     send_to_all(redis)
     for application in APPLICATIONS:
-        drain.drain(application)
+        fold_stream.fold_stream(application)
         redis.delete(redis_keys.state(application))
     return redis
 
@@ -126,15 +120,15 @@ def test_an_invalid_heartbeat_is_one_without_content(redis: Redis, value: bytes)
 def test_an_invalid_end_of_a_log_is_no_gap(redis: Redis, value: bytes) -> None:
     redis.set(redis_keys.log_end("alpha"), value)
     send_to_all(redis)
-    assert drain.drain("alpha").events
+    assert fold_stream.fold_stream("alpha").events
     assert queries.log_gaps() == ()
 
 
 def test_an_invalid_message_of_the_queue_hides_no_other(redis: Redis) -> None:
-    message = drain_requests.claim("alpha")
+    message = fold_requests.claim("alpha")
     for text in (b'{"headers": {"id": "\xff"}}', msgspec.json.encode({"headers": {"id": message}})):
-        redis.lpush(DRAINS, text)
-    redis.persist(redis_keys.pending_drain("alpha"))
-    drain_requests.unrequested(["alpha"])
+        redis.lpush(STREAM_FOLDS, text)
+    redis.persist(redis_keys.pending_fold("alpha"))
+    fold_requests.unrequested(["alpha"])
     # The key of a queued message is renewed.
-    assert redis.ttl(redis_keys.pending_drain("alpha")) > 0
+    assert redis.ttl(redis_keys.pending_fold("alpha")) > 0

@@ -12,7 +12,7 @@ from django.db import connection, connections, transaction
 from redis import Redis
 
 from arrester.controlplane import store
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.store.streams import copy_in
 from tests import histories
 from tests.controlplane import streams
@@ -28,8 +28,8 @@ def stop(*_: object) -> None:
 
 def when_all_is_folded() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drain, "_relay_if_needed", stop)
-        drain.drain(APPLICATION)
+        patch.setattr(fold_stream, "_relay_if_needed", stop)
+        fold_stream.fold_stream(APPLICATION)
 
 
 def in_a_transaction() -> None:
@@ -39,7 +39,7 @@ def in_a_transaction() -> None:
         return execute(sql, *arguments)
 
     with connection.execute_wrapper(execute):
-        drain.drain(APPLICATION)
+        fold_stream.fold_stream(APPLICATION)
 
 
 def in_a_copy() -> None:
@@ -77,9 +77,9 @@ def test_a_suspended_fold_is_ended(
     try:
         streams.send(redis, [histories.failed(2)])
         # It may only be slow.
-        assert drain.drain(APPLICATION).busy
-        monkeypatch.setattr(drain, "STUCK_SECONDS", 0.0)
-        wait_until(lambda: not drain.drain(APPLICATION).busy)
+        assert fold_stream.fold_stream(APPLICATION).busy
+        monkeypatch.setattr(fold_stream, "STUCK_SECONDS", 0.0)
+        wait_until(lambda: not fold_stream.fold_stream(APPLICATION).busy)
         log = streams.log()
         assert len(log) == 4
         streams.assert_exact()

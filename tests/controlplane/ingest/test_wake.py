@@ -19,7 +19,7 @@ from django.db import connection
 from redis import ConnectionError, Redis
 
 from arrester.controlplane import actions, embedded, queries
-from arrester.controlplane.celery import DRAINS
+from arrester.controlplane.celery import STREAM_FOLDS
 from arrester.controlplane.celery_workers import FOLDS
 from arrester.domain.errors import NotFound
 from arrester.domain.events import CommandApplied
@@ -135,7 +135,7 @@ def test_a_worker_keeps_its_database_connection(
     wait_until(folded(1))
     before = opened()
     for position in range(1, 20):
-        wait_until(lambda: not redis.exists(redis_keys.pending_drain(APPLICATION)))
+        wait_until(lambda: not redis.exists(redis_keys.pending_fold(APPLICATION)))
         streams.send(redis, [histories.failed(position)])
         wait_until(folded(position + 1))
     # Each of its processes has one; sweeps are folded beside.
@@ -150,7 +150,7 @@ def test_a_sweep_repairs_a_lost_request(redis: Redis, server: subprocess.Popen[b
         streams.send(redis, [histories.failed(position)])
         # Every message of the broker's, again and again, but not the streams.
         redis.delete(
-            FOLDS, DRAINS, "unacked", "unacked_index", redis_keys.pending_drain(APPLICATION)
+            FOLDS, STREAM_FOLDS, "unacked", "unacked_index", redis_keys.pending_fold(APPLICATION)
         )
     wait_until(folded(29))
     streams.assert_exact()

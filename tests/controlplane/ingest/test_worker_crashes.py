@@ -21,7 +21,7 @@ from redis import Redis
 
 from arrester.controlplane import embedded
 from arrester.controlplane.history import rebuild
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.domain.events import Event
 from arrester.domain.identity import redis_keys, uuids
 from tests import histories
@@ -81,7 +81,7 @@ class Spool:
 def worker() -> Iterator[subprocess.Popen[str]]:
     """Run a folding process, and kill it at the end."""
     child = subprocess.Popen(
-        [sys.executable, "-m", "tests.controlplane.drain_process", APPLICATION],
+        [sys.executable, "-m", "tests.controlplane.fold_process", APPLICATION],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -118,7 +118,7 @@ def test_killed_workers_fold_exactly_once(redis: Redis, fresh_database: embedded
     # Else it would prove nothing.
     assert in_flight > 0
     wait_until_closed()
-    drain.drain(APPLICATION, budget_seconds=PATIENCE_SECONDS)
+    fold_stream.fold_stream(APPLICATION, budget_seconds=PATIENCE_SECONDS)
     spool.drop_confirmed()
 
     assert spool.kept == {}

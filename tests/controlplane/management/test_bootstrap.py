@@ -10,13 +10,14 @@ from django.core.management import call_command
 from django.db.models.signals import m2m_changed
 from redis import Redis
 
-from arrester.controlplane import actions, embedded, redis_urls, signing
+from arrester.controlplane import actions, embedded, signing
+from arrester.controlplane.access.roles import Role
 from arrester.controlplane.management.commands.bootstrap import (
     DEMO_AGENT_PASSWORD,
     USERS,
     password_variable,
 )
-from arrester.controlplane.roles import Role
+from arrester.controlplane.redis import redis_urls
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
 

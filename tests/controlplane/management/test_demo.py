@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from redis import Redis
 
 from arrester.controlplane import actions, embedded, queries
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.local import demo
 from arrester.controlplane.management.commands import up
 from arrester.domain.state.states import ApplicationStatus
@@ -29,7 +29,7 @@ def test_the_demo_is_reported_as_running_when_an_instance_is(redis: Redis) -> No
         call_command("demo", "--wait-seconds", "0", stdout=out)
     assert out.getvalue() == "Application 'flights' is OPEN.\n"
     streams.send(redis, histories.started(), application=demo.APPLICATION)
-    drain.drain(demo.APPLICATION)
+    fold_stream.fold_stream(demo.APPLICATION)
     call_command("demo", stdout=out)
     assert "Its pipeline is RUNNING on driver, pid 7." in out.getvalue()
 

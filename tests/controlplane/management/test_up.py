@@ -22,8 +22,9 @@ import requests
 from celery import Celery
 from redis import Redis
 
-from arrester.controlplane import embedded, redis_urls
+from arrester.controlplane import embedded
 from arrester.controlplane.management.commands.up import Command
+from arrester.controlplane.redis import redis_urls
 from tests import scratch
 from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port

@@ -17,8 +17,9 @@ from arrester.agents.transport.redis_client import AppendStatus, RedisClient, Re
 from arrester.agents.transport.sender import Sender
 from arrester.agents.transport.server_keys import ServerKeys
 from arrester.agents.transport.spool import Spool, SpooledBatch
-from arrester.controlplane import actions, embedded, models, queries, redis_urls, signing, tasks
+from arrester.controlplane import actions, embedded, models, queries, signing, tasks
 from arrester.controlplane.outbound import agent_users, backpressure
+from arrester.controlplane.redis import redis_urls
 from arrester.domain.errors import InvalidValue, NotFound, RedisUnavailable
 from arrester.domain.identity import redis_keys
 from arrester.domain.identity.names import check_name
@@ -216,8 +217,8 @@ ATTACKS: list[tuple[str, ...]] = [
     ("SET", redis_keys.overload(OWN), "COUNTS"),
     ("SET", redis_keys.report(OWN, INSTANCE), "x"),
     ("SET", redis_keys.memory_limit(OWN), "0"),
-    ("SET", redis_keys.pending_drain(OWN), "x"),
-    ("GET", redis_keys.pending_drain(OWN)),
+    ("SET", redis_keys.pending_fold(OWN), "x"),
+    ("GET", redis_keys.pending_fold(OWN)),
     ("DEL", redis_keys.events(OWN)),
     ("XTRIM", redis_keys.events(OWN), "MAXLEN", "0"),
     ("RENAME", redis_keys.heartbeat(OWN, INSTANCE), redis_keys.state(OWN)),
@@ -253,7 +254,7 @@ def test_an_agent_cannot_shut_down_celery_workers(url: str) -> None:
         with pytest.raises(Exception, match="no permissions"):
             attacker.control.broadcast("shutdown")
         with pytest.raises(Exception, match="no permissions"):
-            attacker.send_task("arrester.drain", args=[OTHER], queue="arrester", retry=False)
+            attacker.send_task("arrester.fold_stream", args=[OTHER], queue="arrester", retry=False)
 
 
 def test_the_keys_of_agents_are_deleted_with_their_last_credential(redis: Redis) -> None:

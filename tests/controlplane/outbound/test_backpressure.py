@@ -15,9 +15,9 @@ from arrester.agents.transport.redis_client import RedisClient
 from arrester.agents.transport.sender import Sender
 from arrester.agents.transport.spool import Spool
 from arrester.controlplane import embedded, queries, store
-from arrester.controlplane.celery import DRAINS
+from arrester.controlplane.celery import STREAM_FOLDS
 from arrester.controlplane.celery_workers import FOLDS
-from arrester.controlplane.ingest import drain, drain_requests
+from arrester.controlplane.ingest import fold_requests, fold_stream
 from arrester.controlplane.management.commands.wake import MAXIMUM_MESSAGES, Waker
 from arrester.controlplane.outbound import backpressure
 from arrester.domain.events import FailuresCounted, TaskPaused
@@ -72,7 +72,7 @@ def test_the_lag_contains_the_delay_of_the_fold(redis: Redis) -> None:
     body = codec.encode_batch([histories.failed(1)])
     begin = int(datetime.now(UTC).timestamp() * 1000) - 100_000
     streams.put(redis, streams.fields(uuids.uuid7(NOW), body), id=f"{begin}-0")
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert (queries.lag(APPLICATION).fold_seconds, queries.lag(APPLICATION).waiting) == (0, 0)
     for seconds in (10, 40):
         id = f"{begin + seconds * 1000}-0"
@@ -89,7 +89,7 @@ def test_an_entry_with_an_impossible_year_blocks_no_other(redis: Redis, id: str)
     store.open_stream(APPLICATION)
     Waker().poll()
     assert queries.lag(APPLICATION).waiting == 1
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     lag = queries.lag(APPLICATION)
     assert (lag.sequence, lag.waiting, lag.fold_seconds) == (1, 0, 0)
 
@@ -135,7 +135,7 @@ def test_a_flood_without_workers_is_bounded_and_the_sums_add_up(
         assert redis.xlen(stream) <= STREAM_LIMIT
 
         def is_folded() -> bool:
-            drain.drain(APPLICATION)
+            fold_stream.fold_stream(APPLICATION)
             backpressure.watch(APPLICATION, now=datetime.now(UTC))
             return spool.events == 0
 
@@ -175,29 +175,29 @@ def test_the_queues_of_another_broker_are_read_there(
     assert other != services.redis
     monkeypatch.setattr(settings, "BROKER_URL", other)
     with Redis.from_url(other) as broker:
-        broker.rpush(DRAINS, *["x"] * MAXIMUM_MESSAGES)
+        broker.rpush(STREAM_FOLDS, *["x"] * MAXIMUM_MESSAGES)
         broker.rpush(FOLDS, *["x"] * MAXIMUM_MESSAGES)
-        message = drain_requests.claim(APPLICATION)
+        message = fold_requests.claim(APPLICATION)
         streams.send(redis, [histories.failed(1)])
-        broker.rpush(DRAINS, msgspec.json.encode({"headers": {"id": message}}))
-        redis.expire(redis_keys.pending_drain(APPLICATION), 1)
-        assert drain_requests.unrequested([APPLICATION]) == (set(), set())
+        broker.rpush(STREAM_FOLDS, msgspec.json.encode({"headers": {"id": message}}))
+        redis.expire(redis_keys.pending_fold(APPLICATION), 1)
+        assert fold_requests.unrequested([APPLICATION]) == (set(), set())
     # The key of a queued message was renewed.
-    assert redis.ttl(redis_keys.pending_drain(APPLICATION)) > 1
+    assert redis.ttl(redis_keys.pending_fold(APPLICATION)) > 1
     Waker().poll()
-    assert not redis.llen(FOLDS) and not redis.llen(DRAINS)
+    assert not redis.llen(FOLDS) and not redis.llen(STREAM_FOLDS)
 
 
 def test_the_queue_of_the_broker_is_bounded_without_workers(redis: Redis) -> None:
     store.open_stream(APPLICATION)
     streams.send(redis, [histories.failed(1)])
-    for queue in (FOLDS, DRAINS):
+    for queue in (FOLDS, STREAM_FOLDS):
         redis.rpush(queue, *["x"] * MAXIMUM_MESSAGES)
     waker = Waker()
     waker.poll()
-    assert redis.llen(FOLDS) == redis.llen(DRAINS) == MAXIMUM_MESSAGES
-    redis.delete(FOLDS, DRAINS, redis_keys.pending_drain(APPLICATION))
+    assert redis.llen(FOLDS) == redis.llen(STREAM_FOLDS) == MAXIMUM_MESSAGES
+    redis.delete(FOLDS, STREAM_FOLDS, redis_keys.pending_fold(APPLICATION))
     waker.next_sweep = 0.0
     waker.poll()
-    # The three periodic tasks; one drain.
-    assert (redis.llen(FOLDS), redis.llen(DRAINS)) == (3, 1)
+    # The three periodic tasks; one fold.
+    assert (redis.llen(FOLDS), redis.llen(STREAM_FOLDS)) == (3, 1)

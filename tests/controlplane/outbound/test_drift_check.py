@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from redis import Redis
 
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.outbound import drift_check
 from arrester.domain.identity import redis_keys
 from arrester.domain.state import drift
@@ -28,7 +28,7 @@ NOW = datetime.now(UTC)
 def paused(redis: Redis) -> Redis:
     """Return Redis, with a view in which JFK is PAUSED."""
     streams.send(redis, [*histories.started(), *histories.paused()])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     return redis
 
 
@@ -49,7 +49,7 @@ def test_a_lasting_difference_is_repaired_by_a_requested_report(paused: Redis) -
     assert paused.get(redis_keys.report(APPLICATION, INSTANCE)) is not None
 
     streams.send(paused, [histories.event(each) for each in drift.report([])])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
     task = streams.task(JFK.digest)
     assert (task.status, task.position, task.held) == (TaskStatus.RUNNING, None, 0)

@@ -9,9 +9,10 @@ import pytest
 from msgspec.structs import replace
 from redis import Redis
 
-from arrester.controlplane import actions, redis_client, tasks
-from arrester.controlplane.ingest import drain
+from arrester.controlplane import actions, tasks
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.management.commands import wake
+from arrester.controlplane.redis import redis_client
 from arrester.domain.events import ApplicationShutdownRequested, CommandKind
 from arrester.domain.identity import redis_keys
 from arrester.domain.wire import command_codec
@@ -61,10 +62,10 @@ def test_a_shutdown_by_an_instance_ends_all_others_once(redis: Redis) -> None:
     requested = histories.event(ApplicationShutdownRequested(reason="it broke"), run=None)
     requested = replace(requested, occurred_at=datetime.now(UTC))
     batch = streams.send(redis, [requested])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
     streams.send(redis, [requested], batch=batch)
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
     assert redis.get(redis_keys.state(APPLICATION)) == b"LATCHED"
     [(_, fields)] = redis_client.entries(redis, redis_keys.commands(APPLICATION))
@@ -78,5 +79,5 @@ def test_a_shutdown_by_an_instance_ends_all_others_once(redis: Redis) -> None:
 
 def test_the_state_is_published_again_for_a_starting_instance(latched: Redis) -> None:
     streams.send(latched, [replace(histories.started()[0], instance=uuid4())])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert latched.get(redis_keys.state(APPLICATION)) == b"LATCHED"

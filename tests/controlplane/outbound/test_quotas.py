@@ -15,7 +15,7 @@ from redis import ConnectionError, Redis
 
 from arrester.controlplane import queries, quotas, store, tasks
 from arrester.controlplane.celery_workers import HOUSEKEEPING
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.management.commands.wake import Waker
 from arrester.controlplane.outbound import backpressure, quota_check
 from arrester.controlplane.queries import conditions
@@ -47,7 +47,7 @@ def allow(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 def send(redis: Redis, *events: Event, application: str = APPLICATION) -> None:
     streams.send(redis, events, application=application)
-    drain.drain(application)
+    fold_stream.fold_stream(application)
 
 
 def in_pipeline(name: str) -> list[Event]:

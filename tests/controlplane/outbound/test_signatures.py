@@ -12,9 +12,10 @@ from redis import Redis
 
 from arrester.agents.transport.redis_client import RedisClient
 from arrester.agents.transport.server_keys import ServerKeys
-from arrester.controlplane import actions, redis_client, signing
-from arrester.controlplane.ingest import drain
+from arrester.controlplane import actions, signing
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.outbound import command_outbox
+from arrester.controlplane.redis import redis_client
 from arrester.domain.events import CommandKind
 from arrester.domain.identity import redis_keys
 from arrester.domain.wire import codec, command_codec
@@ -41,7 +42,7 @@ def shut_down(redis: Redis) -> Redis:
     """Return a Redis with the state LATCHED, and a command for an instance."""
     actions.open_application(APPLICATION, actor="ana")
     streams.send(redis, [replace(histories.started()[0], instance=INSTANCE)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     actions.shut_down_application(APPLICATION, actor="ana", reason="because")
     return redis
 
@@ -82,7 +83,7 @@ def test_a_confirmation_is_signed_for_senders_that_require_it(
     batches = [uuid4(), uuid4()]
     for batch in batches:
         streams.put(redis, streams.fields(batch, packed) | {"confirmation": "signed"})
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     [record] = agent.signed_confirmations(SPOOL)
     assert agent.keys is not None
     assert agent.keys.confirmed(SPOOL, record) == batches

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import queries
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.queries import DeadLetterFilter
 from arrester.controlplane.views.dead_letter_selection import open_dead_letters
 from arrester.domain.errors import InvalidValue, NotFound
@@ -44,7 +44,7 @@ def of_two_applications(fresh_database: object, redis: Redis) -> None:
             dead_lettered([1, 2], key=None, minute=-3),
         ]
         streams.send(redis, events, application=name)
-        drain.drain(name)
+        fold_stream.fold_stream(name)
 
 
 def found(*, limit: int = 50, **wanted: object) -> Found:
@@ -90,7 +90,7 @@ def test_filters_are_combined() -> None:
 def test_a_filter_by_status_is_combined_with_pages_and_others(redis: Redis) -> None:
     events = [redriven([3, 9]), held(1), dead_lettered([9], minute=1), redriven([4], key="EWR")]
     streams.send(redis, events)
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     of_one = [each for each in OF_ONE if each not in (("JFK", 3), ("JFK", 9), ("EWR", 4))]
     waits = [(APPLICATION, *each) for each in of_one]
     for limit in (1, 50):
@@ -147,7 +147,7 @@ def test_one_has_its_event_and_its_failure() -> None:
 def test_one_that_failed_again_has_its_first_and_its_newest_failure(redis: Redis) -> None:
     again = [redriven([3]), failed(3), dead_lettered([3], minute=1), failed(3)]
     streams.send(redis, again)
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     one = queries.dead_letters(DeadLetterFilter(task=JFK.digest)).rows[0]
     assert (one.status.name, one.redrives, one.first_sequence) == ("FAILED_AGAIN", 1, 4)
     first, newest = queries.first_failure_of_dead_letter(one), queries.failure_of_dead_letter(one)
@@ -177,7 +177,7 @@ def test_each_has_its_own_message_or_none(redis: Redis) -> None:
         failed_with("of carl", 107),
     ]
     streams.send(redis, events)
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert messages(application=APPLICATION, since=NOON + timedelta(seconds=1)) == {
         ("BOS", 101): "of bob",
         ("JFK", 106): None,
@@ -194,16 +194,16 @@ def test_each_has_its_own_message_or_none(redis: Redis) -> None:
 def test_one_that_failed_again_has_its_newest_message(redis: Redis) -> None:
     again = [redriven([3]), failed_with("second", 3), dead_lettered([3], minute=1)]
     streams.send(redis, [*again, failed_with("a later attempt", 3)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert messages(task=JFK.digest)["JFK", 3] == "second"
 
 
 def test_a_redriven_dead_letter_no_longer_waits(redis: Redis) -> None:
     of_task = DeadLetterFilter(application=APPLICATION, task=JFK.digest)
     streams.send(redis, [redriven([3, 9]), held(1)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     streams.send(redis, [dead_lettered([9], minute=1), held(0)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     rows = queries.dead_letters(of_task).rows
     assert {each.position: each.status.name for each in rows} == {
         3: "PROCESSED",
@@ -225,7 +225,7 @@ def test_open_ones_are_selected_by_task_and_position(redis: Redis) -> None:
     chosen = open_dead_letters(of_all, ids=[selected[1].id.hex], limit=10)
     assert chosen == [selected[1]]
     streams.send(redis, [redriven([3, 9]), held(1)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert open_dead_letters(of_task, limit=10) == [selected[1]]
     assert open_dead_letters(DeadLetterFilter(stage="produce"), limit=10) == []
     with pytest.raises(InvalidValue, match="id"):

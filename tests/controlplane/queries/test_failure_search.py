@@ -22,8 +22,8 @@ from arrester.controlplane.views import row_mapping
 from arrester.domain.events import (
     Event,
     Failure,
+    FinalResponse,
     RecordFailed,
-    Response,
     Run,
     StoredEvent,
 )
@@ -55,7 +55,7 @@ SELECT FROM pg_class WHERE relname ~ '^event_' AND relkind = 'r' AND relallvisib
 def failed_record(
     failure: Failure, *, run: Run = RUN, key: str | None = "JFK", hours: float = 0
 ) -> Event:
-    data = RecordFailed(task=key, position=1, failure=failure, response=Response.CONTINUE)
+    data = RecordFailed(task=key, position=1, failure=failure, response=FinalResponse.CONTINUE)
     return histories.event(data, run=run, minute=round(hours * 60))
 
 

@@ -12,6 +12,7 @@ from redis import Redis
 
 from arrester.controlplane import queries
 from arrester.controlplane.queries import Duration, FlowSums, Trend
+from arrester.domain import durations
 from arrester.domain.commands import agent_versions
 from arrester.domain.errors import NotFound
 from arrester.domain.events import (
@@ -24,7 +25,6 @@ from arrester.domain.events import (
     ThreadStarted,
 )
 from arrester.domain.identity import redis_keys
-from arrester.domain.state import durations
 from arrester.domain.state.live_runs import RunStatus
 from arrester.domain.wire import codec
 from tests.controlplane import streams

@@ -11,7 +11,8 @@ from django.db import connection
 from msgspec.structs import asdict
 from redis import Redis
 
-from arrester.controlplane import actions, models, queries, reachability, tasks
+from arrester.controlplane import actions, models, queries, tasks
+from arrester.controlplane.redis import reachability
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
 EARLIER = datetime(2026, 1, 2, 3, tzinfo=UTC)

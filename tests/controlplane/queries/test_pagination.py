@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from redis import Redis
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.queries import FailureFilter, GroupFilter, Page
 from arrester.domain.errors import InvalidValue, NotFound
 from arrester.domain.events import (
     CommandApplied,
     Event,
+    FinalResponse,
     RecordFailed,
-    Response,
     Run,
     StoredEvent,
 )
@@ -50,7 +50,7 @@ def positions(rows: list[StoredEvent] | tuple[StoredEvent, ...]) -> list[int | N
 
 def fold(redis: Redis, events: list[Event], *, application: str = APPLICATION) -> None:
     streams.send(redis, events, application=application)
-    drain.drain(application)
+    fold_stream.fold_stream(application)
 
 
 def test_failures_are_listed_newest_first_and_once(redis: Redis) -> None:
@@ -104,7 +104,7 @@ def test_failures_of_a_clock_that_is_ahead_are_listed(redis: Redis) -> None:
 def test_failures_by_filter(redis: Redis, wanted: FailureFilter, expected: list[int]) -> None:
     other = replace(FAILURE, stage="deserialize", exception_class="KeyError", fingerprint="1-bbbb")
     second = replace(histories.failed(2), run=Run(pipeline="gains", checkpoint="cp-1", epoch=1))
-    third = RecordFailed(task="JFK", position=3, failure=other, response=Response.CONTINUE)
+    third = RecordFailed(task="JFK", position=3, failure=other, response=FinalResponse.CONTINUE)
     events = [
         histories.failed(1),
         second,
@@ -138,7 +138,7 @@ def test_failures_of_a_task_are_listed_in_the_order_of_receipt_and_once(redis: R
 def test_a_condition_in_exceptions_of_two_classes_is_found_by_either(redis: Redis) -> None:
     failure = replace(FAILURE, condition="CAST_INVALID_INPUT", exception_class="NumberFormat")
     failures = [
-        RecordFailed(task="JFK", position=position, failure=each, response=Response.CONTINUE)
+        RecordFailed(task="JFK", position=position, failure=each, response=FinalResponse.CONTINUE)
         for position, each in enumerate([failure, replace(failure, exception_class="DateTime")])
     ]
     fold(redis, [histories.event(data) for data in failures])
@@ -150,7 +150,7 @@ def test_a_condition_in_exceptions_of_two_classes_is_found_by_either(redis: Redi
 def test_a_class_of_many_groups_is_found_page_by_page(redis: Redis) -> None:
     failures = [replace(FAILURE, fingerprint=f"1-{number:04x}") for number in range(60)]
     events = [
-        RecordFailed(task="JFK", position=position, failure=each, response=Response.CONTINUE)
+        RecordFailed(task="JFK", position=position, failure=each, response=FinalResponse.CONTINUE)
         for position, each in enumerate(failures)
     ]
     fold(redis, [histories.event(data) for data in events])
@@ -160,7 +160,7 @@ def test_a_class_of_many_groups_is_found_page_by_page(redis: Redis) -> None:
 
 def test_a_stage_too_long_for_its_column_is_found(redis: Redis) -> None:
     long = replace(FAILURE, stage="process:" + "x" * 1000)
-    data = RecordFailed(task="JFK", position=1, failure=long, response=Response.CONTINUE)
+    data = RecordFailed(task="JFK", position=1, failure=long, response=FinalResponse.CONTINUE)
     fold(redis, [histories.event(data)])
     assert len(queries.failures(FailureFilter(stage=long.stage)).rows) == 1
 
@@ -206,7 +206,7 @@ def test_a_paused_task_shows_the_record_and_the_trace(redis: Redis) -> None:
     assert detail.state.status is TaskStatus.PAUSED
     assert detail.thread is not None
     assert detail.failure is not None
-    assert detail.failure.event == histories.failed(7, response=Response.PAUSE)
+    assert detail.failure.event == histories.failed(7, response=FinalResponse.PAUSE)
     with pytest.raises(NotFound):
         queries.task("nothing")
 
@@ -237,7 +237,7 @@ def test_text_is_searched_in_the_newest_message_of_each_group(redis: Redis) -> N
     for position, delay in enumerate((1301, 1402)):
         failure = replace(FAILURE, message=f"delay of {delay} minutes")
         data = RecordFailed(
-            task="JFK", position=position, failure=failure, response=Response.CONTINUE
+            task="JFK", position=position, failure=failure, response=FinalResponse.CONTINUE
         )
         fold(redis, [histories.event(data)])
     assert [len(queries.groups(GroupFilter(text=text)).rows) for text in ("1402", "1301")] == [1, 0]

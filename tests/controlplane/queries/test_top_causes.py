@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from arrester.controlplane import models, queries
 from arrester.controlplane.queries.failure_history import counts
-from arrester.domain.events import Event, FailuresCounted, Response
+from arrester.domain.events import Event, FailuresCounted, FinalResponse
 from tests import histories
 from tests.controlplane import streams
 
@@ -28,7 +28,7 @@ def counted(fingerprint: str, count: int, *, ago: int) -> Event:
     data = FailuresCounted(
         task="JFK",
         failure=failure,
-        response=Response.CONTINUE,
+        response=FinalResponse.CONTINUE,
         count=count,
         first_position=0,
         last_position=count,

@@ -14,7 +14,7 @@ from psycopg import sql
 from redis import Redis
 
 from arrester.controlplane import embedded, store, tasks
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.domain.events import Body, RecordsHeld
 from arrester.domain.wire.failure_columns import expand_stored
 from tests import histories
@@ -35,7 +35,7 @@ def role(
 ) -> Iterator[psycopg.Connection]:
     """Return a connection of a role to a database with events in its log."""
     streams.send(redis, [histories.failed(1)])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     urls = {"owner": fresh_database.migrate_database, "application": fresh_database.database}
     with psycopg.connect(urls[request.param], autocommit=True) as connection:
         yield connection

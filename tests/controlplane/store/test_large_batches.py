@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 
 from arrester.controlplane import queries, store
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.queries import FailureFilter
 from arrester.controlplane.store import batches
 from arrester.domain.events import StoredEvent
@@ -30,7 +30,7 @@ def test_large_batches_are_read_in_portions(
     for id, events in zip(ids, sent, strict=True):
         streams.append(events, received_at=datetime.now(UTC))
         streams.send(redis, [histories.failed(100)], batch=id)
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     log = streams.log()
     monkeypatch.setattr(batches, "READ_BYTES", at_once)
 

@@ -14,9 +14,10 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from redis import Redis
 
-from arrester.controlplane import actions, queries, reachability, tasks
+from arrester.controlplane import actions, queries, tasks
 from arrester.controlplane.history import rebuild
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
+from arrester.controlplane.redis import reachability
 from arrester.controlplane.store import copy_rows
 from arrester.domain.errors import BrokenState
 from arrester.domain.identity import redis_keys
@@ -50,7 +51,7 @@ def test_an_unreadable_row_quarantines_no_batch(
     redis: Redis, broken: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     streams.send(redis, [*histories.started(), *histories.paused()])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     confirmed, before = streams.confirmed(redis), len(streams.log())
     break_rows(broken)
     sent = [streams.send(redis, [histories.failed(position)]) for position in (8, 9)]
@@ -58,9 +59,9 @@ def test_an_unreadable_row_quarantines_no_batch(
 
     for _ in range(2):
         with pytest.raises(BrokenState, match=f"a row of {broken} cannot be read"):
-            drain.drain(APPLICATION)
+            fold_stream.fold_stream(APPLICATION)
     assert f"{APPLICATION}: nothing is folded until this is repaired" in caplog.text
-    assert drain.drain(OTHER).events == 1
+    assert fold_stream.fold_stream(OTHER).events == 1
     # Both are there still, their sender keeps them, and it is seen how long they have waited.
     assert queries.quarantine().rows == ()
     assert streams.confirmed(redis) == confirmed
@@ -69,12 +70,12 @@ def test_an_unreadable_row_quarantines_no_batch(
     # No fold is requested before the key of this one expires: it does not spin.
     assert (
         0
-        < redis.pttl(redis_keys.pending_drain(APPLICATION))
-        <= redis_keys.PENDING_DRAIN_SECONDS * 1000
+        < redis.pttl(redis_keys.pending_fold(APPLICATION))
+        <= redis_keys.PENDING_FOLD_SECONDS * 1000
     )
 
     rebuild.rebuild(APPLICATION)
-    assert drain.drain(APPLICATION).events == 2
+    assert fold_stream.fold_stream(APPLICATION).events == 2
     assert streams.confirmed(redis) == confirmed | set(sent)
     streams.assert_exact()
 
@@ -84,11 +85,11 @@ def test_other_applications_are_rebuilt_by_command(
 ) -> None:
     for application in (APPLICATION, OTHER):
         streams.send(redis, histories.started(), application=application)
-        drain.drain(application)
+        fold_stream.fold_stream(application)
         with monkeypatch.context() as patch:
             patch.setattr(copy_rows, "of_events", Mock(side_effect=ValueError("two")))
             streams.send(redis, [histories.failed(2)], application=application)
-            drain.drain(application)
+            fold_stream.fold_stream(application)
     break_rows("application")
     out, error = StringIO(), StringIO()
 
@@ -106,7 +107,7 @@ def test_other_applications_are_swept_and_checked(
     now = datetime.now(UTC)
     for application in (APPLICATION, OTHER):
         streams.send(redis, histories.started(), application=application)
-        drain.drain(application)
+        fold_stream.fold_stream(application)
     break_rows("application")
     redis.flushall()
     watched = reachability.Watch(since=now - timedelta(hours=1), last=now)
@@ -127,7 +128,7 @@ def test_pages_of_all_applications_show_the_other_rows(
     for application in (APPLICATION, OTHER):
         events = [*histories.started(), *histories.paused()]
         streams.send(redis, events, application=application)
-        drain.drain(application)
+        fold_stream.fold_stream(application)
     break_rows(broken)
 
     client = logged_in(make_user("ana", "admin"))
@@ -140,7 +141,7 @@ def test_pages_of_all_applications_show_the_other_rows(
 
 def test_a_list_names_its_unreadable_row(redis: Redis) -> None:
     streams.send(redis, [*histories.started(), *histories.paused()])
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     break_rows("task")
 
     answer = logged_in(make_user("ana", "admin")).get("/api/tasks")

@@ -14,7 +14,7 @@ from redis import Redis
 
 from arrester.controlplane import models, store
 from arrester.controlplane.history import retention
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.views import dead_letters
 from arrester.controlplane.views.redrive_progress import redrive_totals
 from arrester.domain.events import (
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("fresh_database")
 
 def send(redis: Redis, *events: Event) -> None:
     streams.send(redis, events)
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
 
 
 def totals() -> dict[tuple[str, str | None], int]:
@@ -65,7 +65,7 @@ def test_a_second_delivery_changes_nothing(redis: Redis) -> None:
     events = [*histories.started(), dead_lettered([3, 5])]
     batch = streams.send(redis, events)
     streams.send(redis, events, batch=batch)
-    drain.drain(APPLICATION)
+    fold_stream.fold_stream(APPLICATION)
     assert positions() == [3, 5]
     assert totals() == {(JFK.digest, FAILURE.fingerprint): 2}
 

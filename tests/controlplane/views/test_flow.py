@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from arrester.controlplane import models
 from arrester.controlplane.history import retention
 from arrester.controlplane.views import flow
+from arrester.domain.durations import KEYS, key_of_packed
 from arrester.domain.events import FLOW_COUNTS, Event, FlowMeasured, Run
-from arrester.domain.state.durations import KEYS, key_of_packed
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import INSTANCE

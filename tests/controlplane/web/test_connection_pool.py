@@ -18,7 +18,7 @@ from django.db import NotSupportedError, OperationalError, connection
 from django.db.backends.utils import CursorWrapper
 
 from arrester.controlplane import access, embedded, store
-from arrester.controlplane.roles import Role
+from arrester.controlplane.access.roles import Role
 from arrester.controlplane.settings import database_settings
 from arrester.controlplane.web import hang
 from arrester.controlplane.web.connection_pool import base

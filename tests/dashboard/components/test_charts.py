@@ -11,8 +11,9 @@ from django.template.loader import render_to_string
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arrester.dashboard.components import chart, chart_shapes, sparkline, time_range
-from arrester.dashboard.components.chart import (
+from arrester.dashboard.components import time_range
+from arrester.dashboard.components.charts import chart, chart_shapes, sparkline
+from arrester.dashboard.components.charts.chart import (
     Chart,
     Compared,
     Marker,

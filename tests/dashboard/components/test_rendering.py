@@ -16,9 +16,10 @@ from django.urls import reverse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arrester.dashboard.components import chart, forms
+from arrester.dashboard.components import forms
 from arrester.dashboard.components.buttons import TaskButton
-from arrester.dashboard.components.state_timeline import strip
+from arrester.dashboard.components.charts import chart
+from arrester.dashboard.components.charts.state_timeline import strip
 from arrester.dashboard.templatetags.formats import large, relative
 from arrester.dashboard.templatetags.states import ICONS, LOOKS, kind, spark_ui, state
 from arrester.dashboard.text import event_text, record_text

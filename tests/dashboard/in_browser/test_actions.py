@@ -9,8 +9,8 @@ from django.urls import reverse
 from playwright.sync_api import expect
 
 from arrester.controlplane import queries
-from arrester.controlplane.ingest import drain
-from arrester.controlplane.roles import Role
+from arrester.controlplane.access.roles import Role
+from arrester.controlplane.ingest import fold_stream
 from tests.dashboard.browser import Windows
 from tests.dashboard.every_action import done, user_actions
 from tests.dashboard.story import Story
@@ -53,7 +53,7 @@ def test_allowed_actions_are_performed_with_the_mouse(
                 page.wait_for_timeout(50)
             assert done() > before, action
             expect(page.get_by_role("dialog")).to_be_hidden()
-    drain.drain("test")
+    fold_stream.fold_stream("test")
     assert queries.application("test").state.failed == 1
 
 

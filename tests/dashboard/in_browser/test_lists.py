@@ -7,7 +7,7 @@ from django.urls import reverse
 from playwright.sync_api import Page, expect
 
 from arrester.controlplane import actions, queries
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.domain.state.states import CommandStatus, GroupStatus
 from tests.dashboard.browser import Windows, expect_no_reload, open_live
 from tests.dashboard.story import TYPO, Story, failure
@@ -80,7 +80,7 @@ def test_a_test_error_appears_without_reload(page: Page, story: Story) -> None:
     open_live(page, reverse("settings"))
     page.get_by_role("button", name="Send test error").click()
     expect(page.get_by_text("Test error sent")).to_be_visible()
-    drain.drain("test")
+    fold_stream.fold_stream("test")
     expect(page.get_by_role("link", name="TestError")).to_be_visible()
 
 

@@ -10,8 +10,9 @@ import pytest
 from django.urls import reverse
 from playwright.sync_api import Locator, Page, Route, expect
 
-from arrester.controlplane import queries, redis_client
+from arrester.controlplane import queries
 from arrester.controlplane.dead_letter_records import Record, State
+from arrester.controlplane.redis import redis_client
 from arrester.domain.events import Body, CommandKind
 from arrester.domain.identity import redis_keys
 from arrester.domain.state.states import CommandState

@@ -6,7 +6,7 @@ import pytest
 from django.urls import reverse
 from redis import Redis
 
-from arrester.controlplane.roles import Role
+from arrester.controlplane.access.roles import Role
 from tests.dashboard.accounts import logged_in, make_user
 from tests.dashboard.every_action import done, user_actions
 from tests.dashboard.story import Story

@@ -10,8 +10,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from arrester.controlplane import actions, redis_client
+from arrester.controlplane import actions
 from arrester.controlplane.outbound import clock_check
+from arrester.controlplane.redis import redis_client
 from arrester.domain.identity import redis_keys
 from arrester.domain.wire import codec
 from tests.dashboard.story import Story

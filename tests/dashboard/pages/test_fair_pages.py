@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from arrester.dashboard.components import attention, fair_shares
 from arrester.dashboard.pages import overview, pipelines
-from arrester.dashboard.rest import server
+from arrester.dashboard.rest.resources import server
 from arrester.domain.events import (
     Event,
     InstanceStarted,

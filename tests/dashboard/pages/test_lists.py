@@ -22,11 +22,12 @@ from django.urls import reverse
 from django.utils.html import escape
 from redis import Redis
 
-from arrester.controlplane import actions, models, queries, redis_client, tasks
-from arrester.controlplane.actions.accounts import AccountAct
-from arrester.controlplane.ingest import drain
-from arrester.controlplane.login_attempts import LoginAct
-from arrester.controlplane.roles import Role
+from arrester.controlplane import actions, models, queries, tasks
+from arrester.controlplane.access.login_attempts import LoginAct
+from arrester.controlplane.access.roles import Role
+from arrester.controlplane.actions.access.accounts import AccountAct
+from arrester.controlplane.ingest import fold_stream
+from arrester.controlplane.redis import redis_client
 from arrester.dashboard.templatetags.events import change_words
 from arrester.domain.errors import CommandForbidden
 from arrester.domain.events import RecordsDeadLettered, ResumeHow, TaskResumed
@@ -533,7 +534,7 @@ def test_a_test_error_takes_the_path_of_agents(
     response = operator.post(reverse("test-error"))
     assert response.headers["Location"] == "/errors?application=test&sent=1"
     assert "Test error sent" in text(operator, response.headers["Location"])
-    drain.drain("test")
+    fold_stream.fold_stream("test")
     assert "TestError" in text(operator, "/errors?application=test&sent=1")
     (group,) = queries.groups().rows
     assert group.message.startswith("This is a test error")

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 from msgspec.structs import replace
 
-from arrester.dashboard.components import task_grid
+from arrester.dashboard.components.charts import task_grid
 from arrester.dashboard.pages import applications
 from arrester.domain.events import (
     CommandIssued,

@@ -21,23 +21,23 @@ from redis import Redis
 from arrester.controlplane import actions, alerts, models, queries
 from arrester.controlplane.alerts import configuration, outbox, reads
 from arrester.controlplane.alerts.evaluation import RESOLVE_AFTER
-from arrester.controlplane.ingest import drain
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.queries import conditions
 from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.controlplane.queries.conditions.condition import Condition
 from arrester.controlplane.web.middleware import Compression
 from arrester.dashboard.components import attempt_folds
 from arrester.dashboard.components.attempt_folds import AttemptFold
-from arrester.dashboard.components.task_grid import DENSE_FROM
+from arrester.dashboard.components.charts.task_grid import DENSE_FROM
 from arrester.dashboard.pages import applications
 from arrester.domain.errors import CommandForbidden
 from arrester.domain.events import (
     CommandApplied,
     Event,
     EventData,
+    FinalResponse,
     RecordFailed,
     RecordsHeld,
-    Response,
     ResumeHow,
     StoredEvent,
     TaskPaused,
@@ -162,7 +162,7 @@ def test_batches_of_a_driver_with_a_slow_clock_are_reported(redis: Redis, operat
     long_ago = datetime.now(UTC) - timedelta(days=31)
     for events in (histories.started(), histories.paused()):
         streams.send(redis, events, batch=uuid7(long_ago))
-    drain.drain("flights")
+    fold_stream.fold_stream("flights")
     # The log has none of its events, and the batch is confirmed to its sender.
     assert queries.positions() == {"flights": 0}
     page = text(operator, reverse("tasks"))
@@ -534,7 +534,7 @@ def test_the_policy_appears_with_the_first_run_that_reports_it(
 
 def test_ten_thousand_tasks_are_shown_page_by_page(flights: Story, operator: Client) -> None:
     keys = [f"sku-{number:04d}" for number in range(900)]
-    failed = {"position": 1, "failure": TYPO, "response": Response.PAUSE}
+    failed = {"position": 1, "failure": TYPO, "response": FinalResponse.PAUSE}
     flights.report(*(RecordFailed(task=key, **failed) for key in keys))  # type: ignore[arg-type]
     flights.report(TaskPaused(task="sku-0777", position=1, failure=TYPO))
     own = reverse("application", args=["flights"])
@@ -867,7 +867,7 @@ def test_a_page_weighs_less_than_260_kilobytes(flights: Story, operator: Client)
     flights.report(
         *(
             RecordFailed(
-                task=f"customer-{number}", position=1, failure=TYPO, response=Response.PAUSE
+                task=f"customer-{number}", position=1, failure=TYPO, response=FinalResponse.PAUSE
             )
             for number in range(600)
         )

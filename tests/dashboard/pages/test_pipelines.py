@@ -12,8 +12,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from arrester.controlplane import queries, redis_client
+from arrester.controlplane import queries
 from arrester.controlplane.alerts import configuration
+from arrester.controlplane.redis import redis_client
 from arrester.dashboard.pages import pipelines
 from arrester.dashboard.templatetags import flow
 from arrester.domain.events import PipelinePaused, PipelineResumed

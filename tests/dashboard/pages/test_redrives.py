@@ -14,9 +14,10 @@ from django.test import Client
 from django.urls import reverse
 from msgspec import UNSET
 
-from arrester.controlplane import dead_letter_records, queries, redis_client
+from arrester.controlplane import dead_letter_records, queries
 from arrester.controlplane.dead_letter_records import Record, State
 from arrester.controlplane.queries import DeadLetter, DeadLetterFilter
+from arrester.controlplane.redis import redis_client
 from arrester.domain.events import Body, CommandKind
 from arrester.domain.identity import redis_keys
 from arrester.domain.state.states import CommandStatus

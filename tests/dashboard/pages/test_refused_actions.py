@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from arrester.controlplane.roles import Role
+from arrester.controlplane.access.roles import Role
 from tests.dashboard.accounts import logged_in, make_user, person
 from tests.dashboard.every_action import Offered, UserAction, done, only_posts, user_actions
 from tests.dashboard.story import Story

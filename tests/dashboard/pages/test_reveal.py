@@ -12,8 +12,8 @@ from django.urls import reverse
 
 from arrester.agents.failures.payload import Redaction, Reveal
 from arrester.controlplane import actions, models, queries, signing
+from arrester.controlplane.access.roles import Role, TokenScope
 from arrester.controlplane.history import audit_verification, erasure
-from arrester.controlplane.roles import Role, TokenScope
 from arrester.domain.errors import NotFound
 from arrester.domain.wire.signed_messages import parse_keys
 from tests.dashboard.accounts import logged_in, make_user, token

@@ -18,8 +18,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from arrester.controlplane import actions, login_attempts, models, queries
-from arrester.controlplane.login_attempts import PER_ADDRESS, PER_NAME, PER_NAME_AND_ADDRESS
+from arrester.controlplane import actions, models, queries
+from arrester.controlplane.access import login_attempts
+from arrester.controlplane.access.login_attempts import PER_ADDRESS, PER_NAME, PER_NAME_AND_ADDRESS
 from arrester.controlplane.queries.operation.installation import server_checks
 from arrester.controlplane.web.client_address import UNKNOWN
 from arrester.controlplane.web.login_queue import (

@@ -17,9 +17,9 @@ from django.test import Client
 from django.urls import reverse
 
 from arrester.controlplane import actions, models
+from arrester.controlplane.access.roles import Role
 from arrester.controlplane.env import Environment, InvalidSetting, SignOn
-from arrester.controlplane.roles import Role
-from arrester.dashboard.pages import single_sign_on
+from arrester.dashboard.pages.login import single_sign_on
 from tests.dashboard.accounts import make_user
 from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port

@@ -25,8 +25,8 @@ from arrester.controlplane.queries.failure_history import failures as failure_qu
 from arrester.controlplane.store import failures
 from arrester.dashboard.http_errors import STATUS_CODES, status_code
 from arrester.dashboard.rest.command_fields import fields_of
-from arrester.dashboard.rest.commands import NewCommandSerializer
 from arrester.dashboard.rest.field_types import A_TIME
+from arrester.dashboard.rest.resources.commands import NewCommandSerializer
 from arrester.domain.commands.kinds import KINDS, Subject
 from arrester.domain.errors import ArresterError
 from arrester.domain.events import CommandKind

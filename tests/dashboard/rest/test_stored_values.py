@@ -13,7 +13,7 @@ from django.test import Client
 from msgspec.structs import replace
 
 from arrester.controlplane import queries, store
-from arrester.domain.events import Body, RecordFailed, Response, ThreadStarted
+from arrester.domain.events import Body, FinalResponse, RecordFailed, ThreadStarted
 from arrester.domain.wire import bodies, codec
 from tests import histories
 from tests.controlplane import streams
@@ -84,7 +84,7 @@ def test_a_page_of_the_feed_ends_by_the_bytes_of_what_a_batch_unpacks_to(
         task="JFK",
         position=1,
         failure=replace(FAILURE, message=message),
-        response=Response.CONTINUE,
+        response=FinalResponse.CONTINUE,
     )
     events = [histories.event(replace(data, position=each)) for each in range(number)]
     assert len(codec.pack(events).heads) < store.log.FOLLOWING_BYTES / 50

@@ -18,8 +18,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from arrester.controlplane import actions, embedded, models
-from arrester.controlplane.actions import tokens
-from arrester.controlplane.roles import TokenScope
+from arrester.controlplane.access.roles import TokenScope
+from arrester.controlplane.actions.access import tokens
 from arrester.dashboard.rest.authentication import Throttle
 from arrester.domain.errors import InvalidValue
 from tests.dashboard.accounts import logged_in, make_user, token

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from arrester.domain.commands import agent_versions
 from arrester.domain.commands.decide import COMMAND_EXPIRY, decide
 from arrester.domain.commands.kinds import KINDS, ROLLOUTS, TASK_KINDS, Subject
-from arrester.domain.commands.refusals import pending_command, refusal
+from arrester.domain.commands.refusals.commands import pending_command, refusal
 from arrester.domain.commands.request import CommandRequest
 from arrester.domain.commands.timeouts import timeout_events
 from arrester.domain.errors import InvalidValue

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.domain.error_policy.policy import OutagePolicy
-from arrester.domain.events import Response
+from arrester.domain.events import FinalResponse
 
 any_policy = st.builds(OutagePolicy, share=st.floats(0.001, 1.0), minimum=st.integers(1, 1_000))
 
@@ -36,4 +36,4 @@ def test_without_a_share_nothing_is_an_outage() -> None:
 def test_the_outage_settings_are_read() -> None:
     given = {"errors.outage.share": "0.5", "errors.outage.minimum": 7}
     read = ErrorSettings.read(given | {"errors.outage.response": "FAIL"})
-    assert read.outage == OutagePolicy(share=0.5, minimum=7, response=Response.FAIL)
+    assert read.outage == OutagePolicy(share=0.5, minimum=7, response=FinalResponse.FAIL)

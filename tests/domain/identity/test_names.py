@@ -159,7 +159,7 @@ def test_a_condition_or_frame_replaces_the_message_in_the_fingerprint() -> None:
 def test_redis_keys_begin_with_their_application() -> None:
     made = [
         redis_keys.events("flights"), redis_keys.commands("flights"), redis_keys.state("flights"),
-        redis_keys.pending_drain("flights"), redis_keys.heartbeat("flights", INSTANCE),
+        redis_keys.pending_fold("flights"), redis_keys.heartbeat("flights", INSTANCE),
         redis_keys.confirmed("flights", INSTANCE),
     ]  # fmt: skip
     assert all(key.startswith("arrester:flights:") for key in made)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arrester.domain.state import durations
-from arrester.domain.state.durations import KEYS, MOST, Phase
+from arrester.domain import durations
+from arrester.domain.durations import KEYS, MOST, Phase
 
 _ms = st.floats(0.1, 100 * 86_400_000)
 

@@ -19,10 +19,10 @@ from arrester.domain.events import (
     Event,
     EventData,
     FailuresCounted,
+    FinalResponse,
     InstanceStopped,
     NoteAdded,
     RecordFailed,
-    Response,
     ThreadDied,
 )
 from arrester.domain.state import error_groups
@@ -53,7 +53,7 @@ def more(count: int, *, minute: int = 0) -> Event:
     data = FailuresCounted(
         task="JFK",
         failure=FAILURE,
-        response=Response.CONTINUE,
+        response=FinalResponse.CONTINUE,
         count=count,
         first_position=1,
         last_position=count,
@@ -73,7 +73,7 @@ def came_in(*classes: str, condition: str | None = "CAST_INVALID_INPUT") -> list
     """Return a failure of each class, with one fingerprint."""
     failures = [replace(FAILURE, condition=condition, exception_class=each) for each in classes]
     payloads = (
-        RecordFailed(task="JFK", position=number, failure=each, response=Response.CONTINUE)
+        RecordFailed(task="JFK", position=number, failure=each, response=FinalResponse.CONTINUE)
         for number, each in enumerate(failures)
     )
     return [histories.event(data) for data in payloads]
@@ -124,7 +124,7 @@ def test_a_failure_reopens_a_resolved_group() -> None:
 
 def test_a_recurrence_reopens_a_resolved_group() -> None:
     again = RecordFailed(
-        task="JFK", position=1, failure=FAILURE, response=Response.PAUSE, recurrence=True
+        task="JFK", position=1, failure=FAILURE, response=FinalResponse.PAUSE, recurrence=True
     )
     state = group(histories.failed(1), RESOLVED, histories.event(again))
     assert (state.status, state.count) == (GroupStatus.UNRESOLVED, 1)

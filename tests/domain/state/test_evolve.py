@@ -26,6 +26,7 @@ from arrester.domain.events import (
     Event,
     EventData,
     FailuresCounted,
+    FinalResponse,
     InstanceFound,
     InstanceLost,
     InstanceStopped,
@@ -33,7 +34,6 @@ from arrester.domain.events import (
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
-    Response,
     ResumeHow,
     RetriesCounted,
     Run,
@@ -228,7 +228,7 @@ def test_an_instance_that_ended_never_runs_again(events: list[Event]) -> None:
 # ── tasks ────────────────────────────────────────────────────────────────────────────────────
 
 PAUSED: list[EventData] = [
-    RecordFailed(task="JFK", position=7, failure=FAILURE, response=Response.PAUSE),
+    RecordFailed(task="JFK", position=7, failure=FAILURE, response=FinalResponse.PAUSE),
     TaskPaused(task="JFK", position=7, failure=FAILURE),
 ]
 
@@ -285,9 +285,9 @@ def test_a_task_dies_of_its_failure() -> None:
 def test_counters_are_those_of_the_connect_framework() -> None:
     thrice = replace(FAILURE, attempts=3)
     state = task(
-        RecordFailed(task="JFK", position=1, failure=thrice, response=Response.CONTINUE),
+        RecordFailed(task="JFK", position=1, failure=thrice, response=FinalResponse.CONTINUE),
         FailuresCounted(
-            task="JFK", failure=FAILURE, response=Response.CONTINUE, count=5,
+            task="JFK", failure=FAILURE, response=FinalResponse.CONTINUE, count=5,
             first_position=2, last_position=6,
         ),
         RecordsDeadLettered(
@@ -307,7 +307,7 @@ def test_counters_are_those_of_the_connect_framework() -> None:
 
 def test_a_recurrence_is_no_further_failed_record() -> None:
     again = RecordFailed(
-        task="JFK", position=7, failure=FAILURE, response=Response.PAUSE, recurrence=True
+        task="JFK", position=7, failure=FAILURE, response=FinalResponse.PAUSE, recurrence=True
     )
     state = task(*PAUSED, TaskResumed(task="JFK", how=ResumeHow.RETRY), again)
     assert (state.failed, state.counters.record_failures) == (1, 2)
@@ -315,7 +315,7 @@ def test_a_recurrence_is_no_further_failed_record() -> None:
 
 def test_a_skipped_recurrence_is_one_failed_and_one_skipped_record() -> None:
     again = RecordFailed(
-        task="JFK", position=7, failure=FAILURE, response=Response.CONTINUE, recurrence=True
+        task="JFK", position=7, failure=FAILURE, response=FinalResponse.CONTINUE, recurrence=True
     )
     state = task(*PAUSED, TaskResumed(task="JFK", how=ResumeHow.RETRY), again)
     assert (state.failed, state.counters.records_skipped) == (1, 1)

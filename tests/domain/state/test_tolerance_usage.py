@@ -13,9 +13,9 @@ from arrester.domain.error_policy.tolerance import Tally, Tolerance, Window, cou
 from arrester.domain.events import (
     Event,
     FailuresCounted,
+    FinalResponse,
     PipelineDescribed,
     RecordFailed,
-    Response,
     StoredEvent,
     ThreadDied,
     ThreadStarted,
@@ -50,7 +50,7 @@ def event_of(
 
 
 def left_out(
-    task: str, records: int = 1, response: Response = Response.CONTINUE
+    task: str, records: int = 1, response: FinalResponse = FinalResponse.CONTINUE
 ) -> FailuresCounted:
     return FailuresCounted(
         task=task,
@@ -91,9 +91,9 @@ def test_the_thread_has_the_largest_usage_of_a_task() -> None:
 
 def test_only_skipped_records_and_recurrences_use_tolerance() -> None:
     again = RecordFailed(
-        task="JFK", position=1, failure=FAILURE, response=Response.CONTINUE, recurrence=True
+        task="JFK", position=1, failure=FAILURE, response=FinalResponse.CONTINUE, recurrence=True
     )
-    paused, failed = left_out("JFK", 5, Response.PAUSE), left_out("JFK", 5, Response.FAIL)
+    paused, failed = left_out("JFK", 5, FinalResponse.PAUSE), left_out("JFK", 5, FinalResponse.FAIL)
     state = folded(*begun(), event_of(again), event_of(paused), event_of(failed))
     assert the_thread(state).spent.total == 1
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arrester.domain.events import Event, RecordFailed, Response, StoredEvent
+from arrester.domain.events import Event, FinalResponse, RecordFailed, StoredEvent
 from arrester.domain.state.states import TaskState
 from arrester.domain.state.stream_state import StreamState, empty
 from arrester.domain.wire.counted_only import counted_only
@@ -15,7 +15,7 @@ any_failure = st.builds(
     st.integers(0, 99),
     task=st.sampled_from(["JFK", "EWR"]),
     message=st.sampled_from(["bad", "worse"]),
-    response=st.sampled_from(Response),
+    response=st.sampled_from(FinalResponse),
     recurrence=st.booleans(),
     attempts=st.integers(1, 3),
     text=st.just("x" * 100),

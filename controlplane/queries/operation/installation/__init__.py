@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from django.db import DatabaseError, InterfaceError
 
-from arrester.controlplane import redis_client
 from arrester.controlplane.queries.operation.installation import (
     postgres_checks,
     processing_checks,
@@ -14,6 +13,7 @@ from arrester.controlplane.queries.operation.installation import (
     server_checks,
 )
 from arrester.controlplane.queries.operation.installation.finding import Finding, Level, error
+from arrester.controlplane.redis import redis_client
 
 __all__ = ["CHECKS", "Finding", "Level", "findings"]
 

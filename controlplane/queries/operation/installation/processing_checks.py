@@ -9,7 +9,7 @@ from django.conf import settings
 from packaging.version import InvalidVersion, Version
 
 from arrester import __version__
-from arrester.controlplane import heartbeats, models
+from arrester.controlplane import models
 from arrester.controlplane.outbound import quota_check
 from arrester.controlplane.queries.current_state.instances import RunningInstance, instance_page
 from arrester.controlplane.queries.operation import health
@@ -21,6 +21,7 @@ from arrester.controlplane.queries.operation.installation.finding import (
     warning,
 )
 from arrester.controlplane.queries.operation.limits import LATELY, limits_reached
+from arrester.controlplane.redis import heartbeats
 from arrester.domain.commands.agent_versions import REPORTED_AS, VERSION
 
 #: The newest instances that are checked.

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from django.conf import settings
 
-from arrester.controlplane import models, redis_client
+from arrester.controlplane import models
 from arrester.controlplane.outbound import agent_users, backpressure, quota_check
 from arrester.controlplane.queries.operation.installation import clock as clocks
 from arrester.controlplane.queries.operation.installation import disk as disks
@@ -19,6 +19,7 @@ from arrester.controlplane.queries.operation.installation.finding import (
     ok,
     warning,
 )
+from arrester.controlplane.redis import redis_client
 
 MINIMUM = (6, 2)
 #: The applications that are named.

@@ -9,7 +9,7 @@ import django
 from django.conf import settings
 
 from arrester import __version__
-from arrester.controlplane import login_attempts
+from arrester.controlplane.access import login_attempts
 from arrester.controlplane.queries.operation.installation.finding import Finding, ok, warning
 
 _LOCAL = {"127.0.0.1", "localhost", "[::1]"}

@@ -140,7 +140,9 @@ def test_a_mended_record_survives_a_restart_before_it_is_processed(
     thread = held_at_two(bench, repaired)
     with monkeypatch.context() as blocked:
         blocked.setattr(
-            "arrester.agents.run.processor.Processor.drain", lambda self: False, raising=True
+            "arrester.agents.run.micro_batch.processor.Processor.drain",
+            lambda self: False,
+            raising=True,
         )
         assert mend(thread, value="good").applied
         bench.stop()

@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame
 from arrester.agents.definition.builder import define
 from arrester.agents.handlers import ErrorContext, LogAndFail, LogAndPause, Record, RecordError
 from arrester.agents.journal.ledger import CommandAnswer
-from arrester.agents.run.processor import Processor
+from arrester.agents.run.micro_batch.processor import Processor
 from arrester.agents.run.thread import PipelineThread
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.domain.commands.kinds import TaskAct
-from arrester.domain.error_policy.policy import Answer
+from arrester.domain.error_policy.policy import Response
 from arrester.domain.errors import InvalidValue
 from arrester.domain.events import ResumeHow, StateReported, TaskPaused, TaskResumed
 from arrester.domain.state import drift
@@ -78,7 +78,7 @@ def test_records_before_the_position_become_dead_letters_with_the_reason(bench: 
 
 def test_a_task_continues_at_most_one_after_its_last_held_record(bench: Bench) -> None:
     thread = paused(bench)
-    held = [each for saved in thread._engine.journal.ledger.saved_rows for each in saved.held]
+    held = [each for saved in thread._claimed.journal.ledger.saved_rows for each in saved.held]
     assert {(each.first, each.last) for each in held} == {(2, 3), (5, 6)}
 
     def at(target: int) -> str:
@@ -165,7 +165,7 @@ def test_a_pause_by_hand_leaves_a_micro_batch_that_may_be_written(
     def pausing(self: Processor, frame: DataFrame, batch: int) -> None:
         if calls and not requests:
             requests.append(
-                bench.threads[-1]._engine.commands.apply(TaskCommand("a", how=TaskAct.PAUSE))
+                bench.threads[-1]._opened.commands.apply(TaskCommand("a", how=TaskAct.PAUSE))
             )
         process(self, frame, batch)
 
@@ -173,8 +173,8 @@ def test_a_pause_by_hand_leaves_a_micro_batch_that_may_be_written(
     bench.add(("a", 0, "x"), ("b", 0, "x"))
     pipeline = bench.define().process("check", failing_on("bad"), on_error=LogAndPause())
     bench.start(pipeline.write(sink))
-    wait_until(lambda: bool(bench.deaths), what="a death")
-    bench.deaths.clear()
+    wait_until(lambda: bool(bench.ends), what="an end")
+    bench.ends.clear()
     bench.add(("a", 1, "x"), ("b", 1, "x"))
     thread = bench.start(pipeline.write(sink))
     bench.wait_for_input()
@@ -199,9 +199,9 @@ def test_commands_of_a_handler_or_sink_to_their_own_agent_are_refused(
             refused.append(str(exc))
 
     class CommandingHandler:
-        def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
+        def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Response:
             ask()
-            return Answer.CONTINUE
+            return Response.CONTINUE
 
     write = sink_to(bench.folder / "out")
 
@@ -215,7 +215,7 @@ def test_commands_of_a_handler_or_sink_to_their_own_agent_are_refused(
     runs[0].start(bench.checkpoint)
     bench.wait_for_input()
 
-    assert (bench.written(), bench.deaths) == ([("b", 0)], [])
+    assert (bench.written(), bench.ends) == ([("b", 0)], [])
     assert len(refused) == 2
     assert "from another Python thread" in refused[0]
     # From here on it is accepted.

@@ -133,7 +133,7 @@ def test_the_next_run_starts_paused_and_reports_it(
     wait_until(lambda: planned(bench, 0))
     # The stop does not wait for the micro-batch.
     assert thread.stop("stopped", timeout_seconds=PATIENCE_SECONDS)
-    assert bench.deaths == []
+    assert bench.ends == []
 
     with caplog.at_level(logging.WARNING, logger="arrester.thread"):
         again = bench.start(bench.checking(fails_on_bad), instance=uuid4())
@@ -201,7 +201,7 @@ def test_available_input_waits_for_the_end_of_the_pause(bench: Bench) -> None:
     assert resume(again).applied
     wait_until(lambda: again.state is ThreadStatus.DEAD)
     assert bench.written() == [("a", 0), ("a", 1)]
-    assert [death.finished for death in bench.deaths] == [True]
+    assert [end.finished for end in bench.ends] == [True]
 
 
 def test_an_agent_pauses_its_own_pipeline(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

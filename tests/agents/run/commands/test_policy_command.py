@@ -19,10 +19,10 @@ from arrester.domain.errors import InvalidValue
 from arrester.domain.events import (
     CommandApplied,
     CommandRefused,
+    FinalResponse,
     PipelineDescribed,
     PolicyChanged,
     RecordFailed,
-    Response,
     TaskDied,
     TaskPaused,
 )
@@ -95,10 +95,10 @@ def test_an_override_precedes_the_code_and_lasts_until_it_is_withdrawn(bench: Be
     wait_until(lambda: len(bench.outbox.of(PolicyChanged)) == 2)
     assert shown(bench) == []
     bench.add(("a", 5, "bad"))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     wait_until(lambda: len(bench.outbox.of(TaskDied)) == 1)
     answers = [each.response for each in bench.outbox.of(RecordFailed)]
-    assert answers == [Response.CONTINUE, Response.CONTINUE, Response.FAIL]
+    assert answers == [FinalResponse.CONTINUE, FinalResponse.CONTINUE, FinalResponse.FAIL]
 
 
 def test_an_override_leaves_fatal_classes_alone_and_an_invalid_one_is_refused(bench: Bench) -> None:
@@ -113,7 +113,7 @@ def test_an_override_leaves_fatal_classes_alone_and_an_invalid_one_is_refused(be
     assert bench.outbox.of(PolicyChanged) == []
     assert thread.apply(PolicyCommand(CHECK, "CONTINUE")).applied
     bench.add(("a", 0, "bad"), ("a", 1, "fatal"), ("a", 2, "x"))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     assert bench.written() == []
     assert not thread.apply(PolicyCommand(CHECK, "PAUSE")).applied
 
@@ -135,7 +135,7 @@ def test_a_replay_obeys_decisions_made_before_an_override(
 
     bench.add(("a", 0, "bad"), ("a", 1, "x"))
     bench.start(pipeline())
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     later = bench.thread(pipeline())
     # Set between the claim and the replay, before any call of the sink.
     start_query = QueryLoop.start_query
@@ -149,7 +149,7 @@ def test_a_replay_obeys_decisions_made_before_an_override(
     later.start(bench.checkpoint)
     wait_until(lambda: bench.positions("a") == [1])
     bench.add(("a", 2, "bad"))
-    wait_until(lambda: len(bench.deaths) == 2)
+    wait_until(lambda: len(bench.ends) == 2)
     assert later.state is ThreadStatus.DEAD
     assert bench.positions("a") == [1]
 
@@ -185,7 +185,7 @@ def test_an_override_to_pause_the_global_task_is_fail_and_its_answer_reports_it(
     assert outcome.applied
     assert outcome.reason.endswith("; PAUSE of a task without a key is FAIL")
     bench.add(("a", 0, "bad"))
-    wait_until(lambda: bool(bench.deaths))
+    wait_until(lambda: bool(bench.ends))
     [state] = thread.tasks()
     assert (state.id.key, state.status) == (None, TaskStatus.DEAD)
 

@@ -311,7 +311,7 @@ def test_a_run_that_ends_around_its_entry_redrives_once(
         patched.setattr(Journal, "append", ends)
         with pytest.raises(OSError, match="gone"):
             redrive(thread, mended(dead_letters(bench)))
-        wait_until(lambda: bool(bench.deaths), what="the end of the run")
+        wait_until(lambda: bool(bench.ends), what="the end of the run")
     thread = bench.start(bench.checking(refusing_bad(repaired), LogAndContinue()))
 
     found = redrive(thread, mended(dead_letters(bench)))
@@ -339,7 +339,7 @@ def test_a_redrive_that_cannot_be_saved_does_not_end_the_run(
     bench.wait_for_input()
     assert bench.positions("a") == [0, 3, 4]
     assert redrive(thread, mended(dead_letters(bench))).redriven == 3
-    assert bench.deaths == []
+    assert bench.ends == []
 
 
 @pytest.mark.long
@@ -422,4 +422,4 @@ def test_a_run_without_other_work_waits_for_a_beginning_redrive(
     wait_until(lambda: not thread.is_running, what="the end of the run")
     assert bench.positions("a") == [0, 3, 1, 2]
     assert bench.positions("b") == [0]
-    assert [death.finished for death in bench.deaths] == [True]
+    assert [end.finished for end in bench.ends] == [True]

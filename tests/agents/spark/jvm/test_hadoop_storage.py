@@ -24,8 +24,8 @@ from arrester.agents.journal.storage import (
     LocalStorage,
     Storage,
 )
-from arrester.agents.spark.jvm.hadoop_storage import HadoopStorage, storage
-from arrester.domain.error_policy.policy import Answer
+from arrester.agents.spark.jvm.stores.hadoop_storage import HadoopStorage, storage
+from arrester.domain.error_policy.policy import Response
 from tests.agents.journal.test_journal import check_storage
 from tests.agents.pipeline_bench import Bench
 from tests.patience import wait_until
@@ -209,8 +209,8 @@ def test_a_pipeline_with_its_checkpoint_on_a_hadoop_file_system_pauses_and_resum
         return row
 
     class Both:
-        def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Answer:
-            return Answer.CONTINUE if record.row["value"] == "skip" else Answer.PAUSE
+        def handle(self, context: ErrorContext, record: Record, exception: RecordError) -> Response:
+            return Response.CONTINUE if record.row["value"] == "skip" else Response.PAUSE
 
     def start() -> None:
         thread = bench.thread(bench.checking(check, Both()))
@@ -228,7 +228,7 @@ def test_a_pipeline_with_its_checkpoint_on_a_hadoop_file_system_pauses_and_resum
     wait_until(lambda: len(bench.written()) == 4)
     bench.stop()
     assert bench.positions("a") == [0, 1, 2]
-    assert bench.deaths == []
+    assert bench.ends == []
     folder = Path(bench.checkpoint) / "arrester"
     assert list((folder / "dead-letters").iterdir()) == []
     names = [path.name for path in (folder / "journal").iterdir() if path.name[0] != "."]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from arrester.agents.spark.jvm.java_inspector import java_inspector
+from arrester.agents.spark.jvm.exceptions.java_inspector import java_inspector
 
 pytestmark = pytest.mark.spark
 

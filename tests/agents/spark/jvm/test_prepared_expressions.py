@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from arrester.agents.batch.slow_path import evaluate
 from arrester.agents.definition.steps import Columns
-from arrester.agents.spark.jvm.prepared_expressions import SHARED, PreparedExpressions
+from arrester.agents.spark.jvm.plans.prepared_expressions import SHARED, PreparedExpressions
 from tests.agents.batch.static_batches import discard, failures, lines, pipeline_of
 
 pytestmark = pytest.mark.spark

@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from arrester.agents.spark.column_names import map_in_arrow, quoted
-from arrester.agents.spark.jvm.catalyst import collected
-from arrester.agents.spark.jvm.row_collector import RowCollector
+from arrester.agents.spark.frames.column_names import map_in_arrow, quoted
+from arrester.agents.spark.frames.local_checkpoint import ID
+from arrester.agents.spark.jvm.plans.catalyst import collected
+from arrester.agents.spark.jvm.plans.row_collector import RowCollector
 from arrester.agents.spark.jvm.stored_rows import of_arrow_streams
-from arrester.agents.spark.local_checkpoint import ID
 from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.spark
@@ -120,7 +120,7 @@ def test_each_task_collects_up_to_a_limit(spark: SparkSession, limits: dict[str,
 
 _REPEATING = """
 from pyspark.sql import SparkSession, functions as F
-from arrester.agents.spark.jvm.row_collector import RowCollector
+from arrester.agents.spark.jvm.plans.row_collector import RowCollector
 
 spark = SparkSession.builder.master("local[2, 4]").config("spark.ui.enabled", "false").getOrCreate()
 

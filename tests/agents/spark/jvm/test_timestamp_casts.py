@@ -7,8 +7,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.handlers import LogAndContinue
-from arrester.agents.spark.jvm.failfast import failfast, names_in
-from arrester.agents.spark.jvm.try_eval import guarded
+from arrester.agents.spark.jvm.plans.failfast import failfast, names_in
+from arrester.agents.spark.jvm.plans.try_eval import guarded
 from arrester.domain.errors import InvalidValue
 from tests.agents.pipeline_bench import Bench, sink_to
 

@@ -1,0 +1,1 @@
+"""The stores that sinks write into: files, tables and topics; how each writes a number once."""

@@ -1,0 +1,1 @@
+"""Micro-batches and held records of a run: their path, their commit and their writes."""

@@ -1,0 +1,1 @@
+"""The end of an instance: signals, commands, the end of the script, and the wait for threads."""

@@ -1,0 +1,1 @@
+"""DataFrames: names of columns, local frames and checkpoints, what Python functions need."""

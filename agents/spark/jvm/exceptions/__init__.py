@@ -1,0 +1,1 @@
+"""Exceptions of the JVM: their causes, and the problems that tables list."""

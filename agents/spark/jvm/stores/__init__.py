@@ -1,0 +1,1 @@
+"""Stores that Java writes: Hadoop's file systems, Delta, Iceberg, JDBC and Kafka."""

@@ -1,0 +1,1 @@
+"""Sources: their identity, topics and folders, and how many of their records a write reads."""

@@ -1,0 +1,1 @@
+"""Acts on accounts, roles, tokens and credentials of agents."""

@@ -1,0 +1,1 @@
+"""The pages of the log-in: by a password, or by single sign-on."""

@@ -1,0 +1,1 @@
+"""REST: who may do what: tokens, credentials of agents, their key, and the audit."""

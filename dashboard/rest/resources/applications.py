@@ -1,0 +1,286 @@
+"""REST: applications, their instances, and their runs with their error policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from arrester.controlplane import queries
+from arrester.dashboard.components import attention
+from arrester.dashboard.components.attention import Attention
+from arrester.dashboard.rest import base
+from arrester.dashboard.rest.checkpoints import (
+    LIVE,
+    CheckpointsField,
+    LiveField,
+    NoRunSinceField,
+)
+from arrester.dashboard.rest.problems import PAST
+from arrester.dashboard.rest.resources.failures import FailureFieldSerializer
+from arrester.dashboard.rest.resources.pipeline_pauses import PipelinePauseSerializer
+from arrester.dashboard.rest.struct_serializers import StructSerializer
+from arrester.domain.events import (
+    PipelineDescribed,
+    StageCommanded,
+    StageDescribed,
+)
+from arrester.domain.state.states import (
+    InstanceState,
+    MostToleranceUsed,
+    ThreadState,
+)
+from arrester.domain.state.tolerance_usage import moment
+from arrester.domain.wire.codec import InProgress
+
+
+class ApplicationSerializer(StructSerializer):
+    """An application: its state and counts. The context has its conditions, except in the past."""
+
+    attention = serializers.SerializerMethodField(
+        help_text="Conditions that need attention, see /api/status; null in the past."
+    )
+
+    class Meta:
+        struct = queries.Summary
+        fields = (
+            *("state.name", "state.status", "state.since", "state.reason", "state.actor"),
+            *("state.failed", "state.last_event_at", "running", "no_run", "paused", "dead", "held"),
+            *("instances", "lost", "groups", "open_commands", "position"),
+        )
+        sources = {"position": "state.sequence"}
+
+    def get_attention(self, summary: queries.Summary) -> int | None:
+        """Return the number of conditions of an application."""
+        needing: Attention | None = self.context.get("attention")
+        return None if needing is None else len(needing.of(summary.state.name).items)
+
+
+class InstanceSerializer(StructSerializer):
+    """A driver process."""
+
+    failure = FailureFieldSerializer(allow_null=True)
+
+    class Meta:
+        struct = InstanceState
+        fields = (
+            *("id", "application", "status", "lost", "since", "started_at", "host", "pid"),
+            *("versions", "spark_ui", "reason", "failure", "sequence"),
+        )
+
+
+class InstanceQuerySerializer(base.AsOfQuerySerializer):
+    """Filters of the instances of an application."""
+
+    ended = serializers.BooleanField(required=False, default=False)
+
+
+class InProgressSerializer(StructSerializer):
+    class Meta:
+        struct = InProgress
+        fields = ("pipeline", "input", "phase", "since")
+
+
+class RunningSerializer(StructSerializer):
+    """An instance with its heartbeat; null without one."""
+
+    in_progress = InProgressSerializer(many=True)
+
+    class Meta:
+        struct = queries.RunningInstance
+        fields = (
+            *("state.id", "state.application", "state.host", "state.pid", "state.status"),
+            *("state.lost", "state.started_at", "state.versions", "state.spark_ui", "heard_at"),
+            *("skew_seconds", "spooled", "spool_bytes", "spool_since", "counted_only"),
+        )
+
+
+class RunningQuerySerializer(base.ApplicationQuerySerializer):
+    """Filters of the list of instances."""
+
+    ended = serializers.BooleanField(required=False, default=False)
+
+
+class StagePolicySerializer(StructSerializer):
+    class Meta:
+        struct = StageDescribed
+        fields = ("name", "step", "kind", "answer", "handler", "origin", "on")
+
+
+class StageCommandedSerializer(StructSerializer):
+    class Meta:
+        struct = StageCommanded
+        fields = ("name", "answer", "actor", "reason", "since")
+
+
+class PolicySerializer(StructSerializer):
+    stages = StagePolicySerializer(many=True)
+    commanded = StageCommandedSerializer(
+        many=True, help_text="Operator override; it takes precedence."
+    )
+
+    class Meta:
+        struct = PipelineDescribed
+        fields = (
+            *("stages", "commanded", "sink", "atomic", "tolerance_limit", "rate_limit"),
+            *("rate_duration", "retries_limit", "retry_timeout_ms", "retry_delay_max_ms", "scope"),
+            *("outage_share", "outage_minimum", "outage_response", "dead_letter_format"),
+            *("dead_letter_place", "uncaught"),
+        )
+
+
+class ToleranceUsageSerializer(StructSerializer):
+    """The most records that one task of the run has skipped; 0 without a limit."""
+
+    window_start = serializers.SerializerMethodField(
+        help_text="The newest window with a skipped record."
+    )
+
+    class Meta:
+        struct = MostToleranceUsed
+        fields = ("total", "task", "window_start", "in_window", "window_task")
+
+    def get_window_start(self, usage: MostToleranceUsed) -> datetime | None:
+        """Return the start of the window; None if no record was skipped."""
+        return moment(usage.window_start_ms) if usage.in_window else None
+
+
+class ThreadQuerySerializer(base.AsOfQuerySerializer):
+    """Filters of the runs of an application."""
+
+    checkpoints = CheckpointsField()
+
+
+class ThreadSerializer(StructSerializer):
+    failure = FailureFieldSerializer(allow_null=True)
+    policy = PolicySerializer(allow_null=True, help_text="Null: the agent does not report it.")
+    spent = ToleranceUsageSerializer()
+    pause = PipelinePauseSerializer(
+        source="paused",
+        allow_null=True,
+        help_text="The pause of the pipeline; of an ended run: the next one starts PAUSED.",
+    )
+    live = LiveField(source="*")
+    no_run_since = NoRunSinceField(source="*")
+
+    class Meta:
+        struct = ThreadState
+        fields = (
+            *("application", "pipeline", "checkpoint", "epoch", "status", "instance", "since"),
+            *("reason", "failure", "policy", "described_at", "spent", "pause", "sequence"),
+        )
+
+
+def _attention(request: Request) -> dict[str, Attention]:
+    """Return the context for applications of now; empty for the past."""
+    who = base.person_of(request)
+    if who is None or "as_of" in request.query_params:
+        return {}
+    return {"attention": attention.read(who, now=timezone.now())}
+
+
+class ApplicationsView(base.RestView):
+    """All applications."""
+
+    @extend_schema(
+        operation_id="applications_list",
+        parameters=[base.AsOfQuerySerializer],
+        responses={200: ApplicationSerializer(many=True)} | PAST,
+    )
+    def get(self, request: Request) -> Response:
+        """List all applications by name."""
+        applications = base.read(request, queries.applications, queries.as_of_state.applications)
+        context = _attention(request)
+        return Response(ApplicationSerializer(applications, many=True, context=context).data)
+
+
+class OneApplicationView(base.RestView):
+    """One application."""
+
+    @extend_schema(
+        parameters=[base.AsOfQuerySerializer],
+        responses={200: ApplicationSerializer} | PAST,
+    )
+    def get(self, request: Request, name: str) -> Response:
+        """Return one application."""
+        application = base.read(request, queries.application, queries.as_of_state.application, name)
+        return Response(ApplicationSerializer(application, context=_attention(request)).data)
+
+
+class InstancesView(base.RestView):
+    """Driver processes of an application."""
+
+    @extend_schema(
+        operation_id="instances_list",
+        parameters=[InstanceQuerySerializer],
+        responses={200: InstanceSerializer(many=True)} | PAST,
+    )
+    def get(self, request: Request, name: str) -> Response:
+        """List the live instances of an application, or with `ended` the others."""
+        queries.check_known(name)
+        instances = base.read(
+            request,
+            queries.instances,
+            queries.as_of_state.instances,
+            name,
+            query=InstanceQuerySerializer,
+        )
+        return Response(InstanceSerializer(instances, many=True).data)
+
+
+class OneInstanceView(base.RestView):
+    """One driver process."""
+
+    @extend_schema(
+        parameters=[base.AsOfQuerySerializer], responses={200: InstanceSerializer} | PAST
+    )
+    def get(self, request: Request, name: str, id: UUID) -> Response:
+        """Return one instance of an application, live or ended."""
+        instance = base.read(request, queries.instance, queries.as_of_state.instance, name, id)
+        return Response(InstanceSerializer(instance).data)
+
+
+class RunningInstancesView(base.ListView):
+    """Instances of all applications."""
+
+    query = RunningQuerySerializer
+    row = RunningSerializer
+
+    def find(self, **wanted: Any) -> queries.Page[queries.RunningInstance]:
+        """List instances with their heartbeats: clock, spool, counted-only failures."""
+        return queries.instance_page(**wanted)
+
+
+class ThreadsView(base.RestView):
+    """Runs of pipelines."""
+
+    @extend_schema(
+        operation_id="threads_list",
+        parameters=[ThreadQuerySerializer],
+        responses={200: ThreadSerializer(many=True)} | PAST,
+    )
+    def get(self, request: Request, name: str) -> Response:
+        """List the newest run of each pipeline of an application, on its live checkpoint.
+
+        With `checkpoints=all` on each of its checkpoints.
+        """
+        queries.check_known(name)
+        wanted = base.values(ThreadQuerySerializer, request.query_params)
+        when = base.pop_as_of(wanted)
+        threads: Sequence[ThreadState] = (
+            queries.as_of_state.threads(name, when) if when else queries.threads(name)
+        )
+        if wanted["checkpoints"] == LIVE:
+            threads = queries.live(threads)
+        checkpoints = (
+            queries.as_of_state.checkpoints([name], when) if when else queries.checkpoints([name])
+        )
+        context = {"checkpoints": checkpoints}
+        return Response(ThreadSerializer(threads, many=True, context=context).data)

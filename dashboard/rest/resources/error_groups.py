@@ -1,0 +1,212 @@
+"""REST: error groups: list, read, resolve, reopen, mute and unmute them; their history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from msgspec.structs import replace
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from arrester.controlplane import actions, queries
+from arrester.dashboard.rest import base, field_types
+from arrester.dashboard.rest.access.audit import ActSerializer
+from arrester.dashboard.rest.problems import PAST, REFUSED
+from arrester.dashboard.rest.struct_serializers import StructSerializer
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import StoredEvent
+from arrester.domain.state.error_groups import PERIODS, GroupAct, GroupRequest
+from arrester.domain.state.states import GroupState, GroupStatus, Mute
+
+#: In place of a state: all of them.
+ALL_STATES = "all"
+
+
+class GroupQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySerializer):
+    state = field_types.ListedChoiceField(
+        [*field_types.choices(GroupStatus), ALL_STATES],
+        required=False,
+        default=GroupStatus.UNRESOLVED.value,
+    )
+    sort = field_types.ListedChoiceField(
+        [f"{sign}{column}" for column in queries.SORTS for sign in ("-", "")],
+        required=False,
+        default=queries.NEWEST,
+    )
+
+    class Meta:
+        struct = queries.GroupFilter
+
+
+class MuteSerializer(StructSerializer):
+    class Meta:
+        struct = Mute
+        fields = ("until", "failures", "period_seconds", "window_start", "window_count")
+
+
+class ErrorGroupSerializer(StructSerializer):
+    mute = MuteSerializer(allow_null=True)
+
+    class Meta:
+        struct = GroupState
+        fields = (
+            *("application", "fingerprint", "pipeline", "stage", "exception_class", "condition"),
+            *("other_classes", "message", "frame", "count", "estimated", "ended_runs"),
+            *(
+                "first_seen",
+                "last_seen",
+                "status",
+                "since",
+                "actor",
+                "reason",
+                "mute",
+                "recurred",
+                "notes",
+            ),
+            "sequence",
+        )
+
+
+class NewGroupActSerializer(serializers.Serializer[Any]):
+    """An act on an error group; MUTE needs `until`, or `failures` per period, or both."""
+
+    id = serializers.UUIDField(required=False, help_text=base.AN_ID)
+    act = field_types.ListedChoiceField(field_types.choices(GroupAct))
+    reason = serializers.CharField(required=False, allow_null=True, max_length=1000)
+    until = field_types.MomentField(required=False)
+    failures = serializers.IntegerField(required=False, min_value=1)
+    period_seconds = field_types.ListedChoiceField(
+        list(PERIODS.items()), required=False, help_text="Periods begin at multiples since 1970."
+    )
+
+
+class GroupKeySerializer(serializers.Serializer[Any]):
+    """The key of an error group."""
+
+    application = serializers.CharField()
+    fingerprint = serializers.CharField()
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Return the values; an unknown name is refused."""
+        unknown = [name for name in data if name not in self.fields] if data else []
+        if unknown and isinstance(data, dict):
+            raise serializers.ValidationError({unknown[0]: [f"one of {', '.join(self.fields)}"]})
+        return super().to_internal_value(data)
+
+
+class NewGroupsActSerializer(NewGroupActSerializer):
+    """An act on several error groups."""
+
+    groups = serializers.ListField(
+        child=GroupKeySerializer(), min_length=1, max_length=actions.MAX_GROUPS
+    )
+
+
+class ActedOnSerializer(StructSerializer):
+    group = ErrorGroupSerializer(allow_null=True)
+
+    class Meta:
+        struct = actions.ActedOn
+        fields = ("application", "fingerprint", "group", "refused")
+
+
+class ErrorGroupsView(base.ListView):
+    """Failed records by cause."""
+
+    query = GroupQuerySerializer
+    row = ErrorGroupSerializer
+    operation_id = "errors_list"
+
+    def find(
+        self,
+        wanted: queries.GroupFilter,
+        *,
+        sort: str,
+        as_of: queries.AsOf | None = None,
+        **page: Any,
+    ) -> queries.Page[GroupState]:
+        """List error groups, by default UNRESOLVED ones, those with the newest failure first."""
+        if wanted.state == ALL_STATES:
+            wanted = replace(wanted, state=None)
+        if as_of is None:
+            return queries.groups(wanted, sort=sort, **page)
+        application, state, text = wanted.application, wanted.state, wanted.text
+        known = queries.GroupFilter(application=application, state=state, text=text)
+        if sort != queries.NEWEST or wanted != known:
+            allowed = "only together with application, state, text, cursor and limit"
+            raise InvalidValue("as_of", str(as_of), allowed)
+        return queries.as_of_state.groups(application, as_of, state=state, text=text, **page)
+
+
+class OneErrorGroupView(base.RestView):
+    """One cause."""
+
+    @extend_schema(
+        parameters=[base.AsOfQuerySerializer], responses={200: ErrorGroupSerializer} | PAST
+    )
+    def get(self, request: Request, application: str, fingerprint: str) -> Response:
+        """Return one error group."""
+        group = base.read(
+            request, queries.group, queries.as_of_state.group, application, fingerprint
+        )
+        return Response(ErrorGroupSerializer(group.state).data)
+
+
+class ActOnGroupView(base.RestView):
+    """Resolve, reopen, mute or unmute an error group."""
+
+    @base.acts(NewGroupActSerializer, ErrorGroupSerializer, REFUSED)
+    def post(self, request: Request, application: str, fingerprint: str) -> Response:
+        """Act on an error group; return the group after the act.
+
+        409 with `state` and `position` if its state forbids it.
+        """
+        given = base.values(NewGroupActSerializer, request.data)
+        group = actions.act_on_group(application, _request(request, given, fingerprint))
+        return Response(ErrorGroupSerializer(group).data)
+
+
+class ActOnGroupsView(base.RestView):
+    """Resolve, reopen, mute or unmute many error groups."""
+
+    @base.acts(
+        NewGroupsActSerializer, ActedOnSerializer(many=True), operation_id="errors_acts_many"
+    )
+    def post(self, request: Request) -> Response:
+        """Act on 1 to 100 error groups individually; return the result of each.
+
+        A refusal of one does not affect the others: its `group` is null, and `refused` has the
+        reason.
+        """
+        given = base.values(NewGroupsActSerializer, request.data)
+        keys = [(each["application"], each["fingerprint"]) for each in given.pop("groups")]
+        done = actions.act_on_groups(keys, _request(request, given, fingerprint=""))
+        return Response(ActedOnSerializer(done, many=True).data)
+
+
+def _request(request: Request, given: dict[str, Any], fingerprint: str) -> GroupRequest:
+    id, act = base.act_id(request, given), GroupAct(given.pop("act"))
+    given.pop("id", None)
+    if act is not GroupAct.MUTE and given.keys() - {"reason"}:
+        name = sorted(given.keys() - {"reason"})[0]
+        raise InvalidValue(name, given[name], "only with the act MUTE")
+    actor = request.user.get_username()
+    return GroupRequest(id=id, act=act, fingerprint=fingerprint, actor=actor, **given)
+
+
+class GroupHistoryView(base.ListView):
+    """The history of an error group."""
+
+    row = ActSerializer
+
+    def find(self, *, application: str, fingerprint: str, **page: Any) -> queries.Page[queries.Act]:
+        """List the acts on an error group, the ends of its mutes, and its notes."""
+        events = queries.group_history(application, fingerprint, **page)
+        return queries.Page(rows=tuple(_act(each) for each in events.rows), next=events.next)
+
+
+def _act(stored: StoredEvent) -> queries.Act:
+    actor = getattr(stored.event.data, "actor", "")
+    return queries.Act(at=stored.event.occurred_at, actor=actor, event=stored)

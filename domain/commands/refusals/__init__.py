@@ -1,0 +1,1 @@
+"""Why the state forbids a command."""
