@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 
-@pytest.mark.parametrize("page", ["explanation/failures.md", "reference/semantics.md"])
+@pytest.mark.parametrize("page", ["explanation/failures.md", "reference/delivery.md"])
 def test_the_tests_that_a_page_names_exist(page: str) -> None:
     tests = "\n".join(path.read_text() for path in (REPOSITORY / "tests").rglob("test_*.py"))
     named = set(re.findall(r"`(test_\w+)`", (REPOSITORY / "docs" / page).read_text()))
@@ -84,8 +84,8 @@ def test_messages_and_the_table_of_deliveries_name_each_sink() -> None:
         and getattr(method, "__annotations__", {}).get("return") == "Pipeline"
     ]
     assert sorted(re.findall(r"\.(\w+)", SINKS)) == sorted(sinks)
-    page = (REPOSITORY / "docs" / "reference" / "semantics.md").read_text()
-    for table in page.partition("\n## Delivery\n")[2].split("\n| sink |")[1:3]:
+    page = (REPOSITORY / "docs" / "reference" / "delivery.md").read_text()
+    for table in page.partition("\n## How often\n")[2].split("\n| sink |")[1:3]:
         assert set(re.findall(r"^\| `\.(\w+)", table, re.MULTILINE)) == set(sinks)
 
 
@@ -100,6 +100,13 @@ def test_links_and_pictures_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_answers_to_twenty_questions_are_two_clicks_from_the_index() -> None:
+    page = (REPOSITORY / "docs" / "questions.md").read_text()
+    questions = re.findall(r"^\d+\. \*\*(.+?)\*\*.*\]\((\S+\.md)", page, re.MULTILINE)
+    assert len(questions) == 20
+    assert "(questions.md)" in (REPOSITORY / "docs" / "index.md").read_text()
 
 
 def test_the_index_lists_the_pages_as_the_navigation_does() -> None:

@@ -24,8 +24,6 @@ _log = logging.getLogger("arrester.thread")
 FOLDER = "arrester/dead-letters"
 #: The suffix of a file that marks a folder as written: the folder is being deleted.
 _WRITTEN = ".written"
-#: 0.2.0 replaced a folder by one with this suffix. If its run was killed, only this one is left.
-_REPLACEMENT = ".left"
 _IDS = T.StructType([T.StructField("id", T.StringType())])
 
 
@@ -50,10 +48,7 @@ class PendingDeadLetters:
         folder = _folder(dead_letters)
         if self.files.exists(folder + _WRITTEN):
             return None
-        if self.files.exists(folder):
-            return dead_letters
-        replacement = replace(dead_letters, folder=_folder_name(dead_letters) + _REPLACEMENT)
-        return replacement if self.files.exists(_folder(replacement)) else None
+        return dead_letters if self.files.exists(folder) else None
 
     def delete_all_but(self, pending: Collection[DeadLetters], names: Sequence[str]) -> None:
         """Delete those of `names` that are not pending: an earlier run left them."""

@@ -87,8 +87,6 @@ class Ledger(msgspec.Struct, kw_only=True):
     chunks_after_last: int = 0
     #: The chunks whose sink has not returned.
     open_chunks: tuple[Chunk, ...] = ()
-    #: The same in a snapshot of 0.2.0.
-    open_chunk: Chunk | None = None
     open_saved_rows: list[SavedRows] = []
     answers: dict[str, CommandAnswer] = {}
     #: The pause of the pipeline; None: it is not PAUSED.
@@ -101,10 +99,6 @@ class Ledger(msgspec.Struct, kw_only=True):
     unstored_dead_letters: dict[str, UnstoredDeadLetters] = {}
     #: The folders with the ids of redriven dead letters.
     redriven: list[str] = []
-
-    def __post_init__(self) -> None:
-        if self.open_chunk is not None:
-            self.open_chunks, self.open_chunk = (self.open_chunk,), None
 
     def task_id(self, key: str | None) -> TaskId:
         """Return the identity of a task of this checkpoint."""
@@ -217,10 +211,8 @@ class Ledger(msgspec.Struct, kw_only=True):
 
     def _rename(self, run: Entry) -> None:
         """Give the checkpoint, with all its tasks, to the owner that a `run` entry names."""
-        # An entry of 0.2.0 has the pipeline in its events only.
-        reported = [event.run.pipeline for event in run.events if event.run is not None]
         application = run.application or self.application
-        pipeline = run.pipeline or next(iter(reported), self.pipeline)
+        pipeline = run.pipeline or self.pipeline
         if (application, pipeline) == (self.application, self.pipeline):
             return
         self.application, self.pipeline = application, pipeline

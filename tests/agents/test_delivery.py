@@ -1,7 +1,7 @@
 """Delivery from each source to each sink, against real servers.
 
 The scripts of the how-to from a Kafka topic to a table run unchanged. A repeated micro-batch writes
-as often as docs/reference/semantics.md has in its table.
+as often as docs/reference/delivery.md has in its table.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DELTA_REFUSAL = "org.apache.spark.sql.delta.schema.DeltaInvariantViolationExcept
 Counts = list[tuple[Any, ...]]
 
 
-SEMANTICS = REPOSITORY / "docs" / "reference" / "semantics.md"
+DELIVERY = REPOSITORY / "docs" / "reference" / "delivery.md"
 ROWS = [("a", 0, "x"), ("a", 1, "y"), ("b", 0, "z")]
 COLUMNS = ", ".join(["task {text}", "position bigint", "value {text}"])
 
@@ -272,7 +272,7 @@ def source_of(kind: str, bench: Bench, broker: KafkaBroker) -> DataFrame:
 
 def documented() -> dict[str, dict[str, str]]:
     """Return the table of deliveries: by source and sink."""
-    section = SEMANTICS.read_text().partition("\n## Delivery\n")[2].partition("\n## ")[0]
+    section = DELIVERY.read_text().partition("\n## How often\n")[2].partition("\n## ")[0]
     table = section[section.index("| sink ") :].partition("\n\n")[0]
     lines = [line.strip("|").split("|") for line in table.splitlines()]
     head, _, *rows = [[cell.strip().replace("`", "") for cell in line] for line in lines]

@@ -180,8 +180,6 @@ def test_a_permanently_rejected_dead_letter_ends_one_run_and_does_not_block_othe
     assert arrived() == [b"one", b"three", b"two"]
     assert waiting() == [folder]
 
-    # As if a run of 0.2.0 had ended while the folder was being replaced.
-    folder.rename(f"{folder}.left")
     bench.start(parsing(bench), **keys(cluster))
     bench.stop()
     assert arrived() == [b"one", b"poison", b"three", b"two"]

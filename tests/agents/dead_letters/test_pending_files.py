@@ -29,12 +29,6 @@ def pending_in(folder: Path, spark: Any = None) -> PendingDeadLetters:
         (["c-0001-1", "c-0001-1.written"], None),
         (["c-0001-1.written"], None),
         ([], None),
-        # 0.2.0, killed while it replaced a folder by the ones that were still pending.
-        (["c-0001-1", "c-0001-1.left"], "c-0001-1"),
-        (["c-0001-1.done", "c-0001-1.left"], "c-0001-1.left"),
-        (["c-0001-1", "c-0001-1.done"], "c-0001-1"),
-        # 0.2.0, killed while it deleted delivered ones.
-        (["c-0001-1.done"], None),
         # Killed before the entry of other dead letters.
         (["c-0001-1", "c-0002-1"], "c-0001-1"),
     ],

@@ -565,23 +565,6 @@ def test_numbers_of_the_sink_increase_strictly_and_are_the_same_on_a_replay() ->
     assert numbers == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 
-def test_an_open_chunk_of_an_older_journal_is_read() -> None:
-    chunk = Chunk(task="JFK", start=Cursor(entry=1), end=Cursor(entry=2), taken=3, after=4)
-    held = (HeldCount(task="JFK", count=3),)
-    ledger = Ledger(application="flights", pipeline="delays", checkpoint=CHECKPOINT)
-    ledger.apply(entry(EntryKind.BATCH, batch=4, row_folder="one", held=held, number=1))
-    ledger.apply(entry(EntryKind.DRAIN, chunk=chunk, number=2))
-    assert ledger.open_chunks == (chunk,)
-
-    snapshot = msgspec.to_builtins(ledger)
-    snapshot["open_chunk"] = snapshot.pop("open_chunks")[0]
-    again = msgspec.convert(snapshot, Ledger)
-
-    assert again == ledger
-    again.apply(entry(EntryKind.DRAINED, number=3))
-    assert (again.open_chunks, again.task("JFK").held) == ((), 0)
-
-
 def test_an_unreadable_entry_is_named(files: LocalStorage) -> None:
     claimed(files)
     files.create(f"{FOLDER}/{2:020d}.json", b"{half")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import msgspec
 import pytest
 
 from arrester import Agent, Ending
@@ -17,7 +16,6 @@ from arrester.agents.definition.builder import define
 from arrester.agents.handlers import LogAndPause
 from arrester.agents.journal.entries import Entry, EntryKind, HeldCount
 from arrester.agents.journal.fencing import claim
-from arrester.agents.journal.files import FOLDER
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import CheckpointUnusable, LocalStorage
 from arrester.domain.events import (
@@ -121,24 +119,6 @@ def test_entries_of_before_a_renaming_keep_their_batch_ids(files: LocalStorage) 
     ids = [id for number in (1, 2) for id, _ in first.event_batches(number)]
     renamed = claimed(files, "arrivals", adopt=True)
     assert [id for number in (1, 2) for id, _ in renamed.event_batches(number)] == ids
-
-
-def without_owner(files: LocalStorage) -> None:
-    """Write the entries as 0.2.0 did."""
-    for path in (Path(files.root) / FOLDER).glob("0*.json"):
-        entry = msgspec.json.decode(path.read_bytes(), type=Entry)
-        old = msgspec.structs.replace(entry, application=None, pipeline=None)
-        path.write_bytes(msgspec.json.encode(old))
-
-
-def test_a_checkpoint_without_a_recorded_owner_has_the_pipeline_of_its_events(
-    files: LocalStorage,
-) -> None:
-    hold(claimed(files), "JFK")
-    without_owner(files)
-    with pytest.raises(CheckpointUnusable, match="the checkpoint of pipeline 'delays'"):
-        claimed(files, "other")
-    assert claimed(files).ledger.task("JFK").held == 2
 
 
 def pausing(bench: Bench, name: str = "lines", *, static: bool = False, runner: Any = None) -> Any:
