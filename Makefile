@@ -29,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Spark's Python workers are to be the same Python as the driver.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
-.PHONY: help up demo test test-long test-parts test-lakes test-cluster trips conformance smoke smoke-venvs matrix mutants chaos chaos-fold truth audit fuzz findings docs lint check bench screenshots requirements clean
+.PHONY: help up demo test test-long test-parts test-lakes test-cluster trips packages conformance smoke smoke-venvs matrix mutants chaos chaos-fold truth audit fuzz findings docs lint check bench screenshots requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ test-cluster: $(STAMP)  ## a standalone cluster whose executors, worker and driv
 
 trips: $(STAMP)  ## the modules that three acts pass through, and the calls between them
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest -s -q tests/dashboard/test_trips.py
+
+packages: $(STAMP)  ## the pictures of the packages in the architecture page
+	@$(PY) -m scripts.package_graph
 
 conformance: $(STAMP)  ## Kafka's own cases against our code (CONFORMANCE_VECTORS=folder: others)
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest -m "not cluster" tests/conformance $(ARGS)

@@ -16,6 +16,7 @@ from pathlib import Path
 import grimp
 import pytest
 
+from scripts import package_graph
 from tests.services import REPOSITORY
 
 OURS = ("arrester", "tests")
@@ -308,10 +309,21 @@ def docstring_lines(nodes: list[ast.AST]) -> set[int]:
     return {line for each in docstrings for line in range(each.lineno, (each.end_lineno or 0) + 1)}
 
 
+def test_the_pictures_of_the_packages_have_all_imports() -> None:
+    """`make packages` draws them."""
+    for file, text in package_graph.drawn().items():
+        assert (package_graph.FOLDER / file).read_text() == text, file
+
+
+def test_an_import_that_follows_from_others_is_not_drawn() -> None:
+    graph = {"a": {"b", "c"}, "b": {"c"}, "c": set[str]()}
+    assert package_graph.direct(graph) == {"a": {"b"}, "b": {"c"}, "c": set()}
+
+
 def test_every_make_target_is_listed() -> None:
     targets = (
-        "help up demo test test-long test-parts test-lakes test-cluster trips conformance smoke"
-        " matrix mutants chaos chaos-fold truth audit fuzz findings docs lint check bench"
+        "help up demo test test-long test-parts test-lakes test-cluster trips packages conformance"
+        " smoke matrix mutants chaos chaos-fold truth audit fuzz findings docs lint check bench"
         " screenshots requirements clean"
     )
     listed = subprocess.run(["make", "help"], cwd=REPOSITORY, capture_output=True, text=True)
