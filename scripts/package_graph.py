@@ -27,7 +27,7 @@ PICTURES: Final = {
 _ROOT: Final = "arrester"
 #: Others than these are not drawn: they start the product.
 _PACKAGES: Final = ("agents", "cli", "controlplane", "dashboard", "domain")
-_BOX, _GAP, _ROW, _LETTER = 26, 18, 66, 7.3
+_BOX, _GAP, _ROW, _CHARACTER = 26, 18, 66, 7.3
 #: How often the places in the layers are sorted, from the top and from the bottom.
 _SWEEPS: Final = 8
 
@@ -132,7 +132,7 @@ def _sort(layers: list[list[str]], neighbours: Mapping[str, set[str]]) -> None:
 
 def _picture(graph: Graph) -> str:
     layers, lines = _routed(direct(graph))
-    boxes = {name: round(_LETTER * len(_label(name)) + 16) for name in chain(*layers)}
+    boxes = {name: round(_CHARACTER * len(_label(name)) + 16) for name in chain(*layers)}
     width_of = {name: 4 if name.startswith(" ") else width for name, width in boxes.items()}
     widths = [sum(width_of[name] + _GAP for name in layer) - _GAP for layer in layers]
     width, height = max(widths) + 2 * _GAP, len(layers) * _ROW - (_ROW - _BOX) + 2 * _GAP

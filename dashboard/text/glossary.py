@@ -25,7 +25,7 @@ TERMS = {
     "redrive": "Process dead letters once more, mended or not.",
     "dismissed task": "A stopped task that a person hides because no run processes it; not counted "
     "until an agent reports it.",
-    "drain": "Move the waiting batches of a stream from Redis into the log and the views.",
+    "drain": "Process the held records of a task that continues.",
     "error group": "Failures with the same fingerprint: class, stage and top frame.",
     "failing record": "A record that fails when it is processed alone.",
     "fast path": "One Spark plan evaluates and writes a micro-batch. If the sink stages its rows, "
@@ -44,7 +44,7 @@ TERMS = {
     "outage": "Many records of one micro-batch fail with one cause.",
     "outbox": "Journal entries whose events are not sent yet.",
     "pause offset": "The position at which a task is PAUSED; that record and later ones are held.",
-    "pending-fold key": "The Redis key of a stream that has to be drained.",
+    "pending-fold key": "The Redis key of a stream that is to be folded.",
     "policy": "What a stage answers to failures: CONTINUE, RETRY, PAUSE or FAIL.",
     "quarantine": "Invalid or too old entries from agents, stored unchanged.",
     "reported in full": "A failure with its record and trace.",
