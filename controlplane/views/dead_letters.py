@@ -91,6 +91,7 @@ class _Writer:
 
     def __init__(self, application: str, tables: Tables) -> None:
         self._application, self._tables = application, tables
+        #: The fingerprints of the causes in `_rows`, by number.
         self._causes: dict[int, str] = {}
         #: By id.
         self._rows: dict[str, _Row] = {}
@@ -106,12 +107,14 @@ class _Writer:
         if run is None:
             return
         if isinstance(data, RecordsDeadLettered):
-            for row in _rows(stored, data, self._causes):
+            for row, fingerprint in _rows(stored, data):
                 known = self._rows.get(row.id)
                 if known is not None and known.sequence != row.sequence:
                     # The earlier event is the first one.
                     self.flush()
                 self._rows[row.id] = row
+                if fingerprint is not None:
+                    self._causes[row.cause] = fingerprint
                 if len(self._rows) == ROWS_PER_STATEMENT:
                     self.flush()
         elif isinstance(data, RecordsRedriven):
@@ -136,8 +139,8 @@ class _Writer:
         return self._has_redriven
 
 
-def _rows(stored: StoredEvent, data: RecordsDeadLettered, causes: dict[int, str]) -> Iterator[_Row]:
-    """Yield the rows of an event, and add the error groups to `causes` by their number."""
+def _rows(stored: StoredEvent, data: RecordsDeadLettered) -> Iterator[tuple[_Row, str | None]]:
+    """Yield the rows of an event, each with the fingerprint of its error group."""
     application, run = stored.application, stored.event.run
     if run is None:
         return
@@ -147,11 +150,9 @@ def _rows(stored: StoredEvent, data: RecordsDeadLettered, causes: dict[int, str]
     at = stored.event.occurred_at.isoformat()
     each_one = zip(listed.ids, listed.positions, listed.fingerprints, listed.sizes, strict=True)
     for number, (id, position, fingerprint, size) in enumerate(each_one):
-        cause = NO_CAUSE
-        if fingerprint is not None:
-            cause = hash_group(application, fingerprint)
-            causes[cause] = fingerprint
-        yield _Row(id.hex(), task, pipeline, cause, position, size, stored.sequence, number, at)
+        cause = NO_CAUSE if fingerprint is None else hash_group(application, fingerprint)
+        row = _Row(id.hex(), task, pipeline, cause, position, size, stored.sequence, number, at)
+        yield row, fingerprint
 
 
 def _write(application: str, rows: Sequence[_Row], causes: dict[int, str], tables: Tables) -> None:

@@ -91,6 +91,18 @@ def test_many_are_written_in_several_statements(
     assert rebuild("--verify") == "flights: 0 rows differ\n"
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3, 5_000])
+def test_a_cause_has_its_name_wherever_a_statement_ends(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(dead_letters, "ROWS_PER_STATEMENT", rows)
+    several = dead_lettered([1, 2, 3, 4], fingerprints=["1-a", "1-b"], causes=[1, 1, 1, 2])
+    again = dead_lettered([4, 5], fingerprints=["1-c"], minute=1)
+    send(redis, *histories.started(), several, again)
+    assert totals() == {(JFK.digest, "1-a"): 3, (JFK.digest, "1-c"): 2}
+    assert rebuild("--verify") == "flights: 0 rows differ\n"
+
+
 def test_a_rebuild_derives_the_index_again(redis: Redis) -> None:
     data = dead_lettered([1]).data
     assert isinstance(data, RecordsDeadLettered)

@@ -25,6 +25,7 @@ from arrester.controlplane.web.connection_pool import base
 from arrester.controlplane.web.connection_pool.base import DatabaseWrapper
 from arrester.controlplane.web.connection_pool.connection import connect
 from tests import scratch
+from tests.patience import wait_until
 from tests.services import REPOSITORY
 
 Request = Callable[[], DatabaseWrapper]
@@ -259,7 +260,9 @@ def test_an_open_transaction_and_its_locks_end_with_the_connection(
     left.connection.execute("SELECT pg_advisory_xact_lock(7)")
     left.close()
     assert len(idle) == 0
-    assert ask(after, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
+    # The backend ends after its client.
+    locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+    wait_until(lambda: ask(after, locks) == 0, what="no lock")
 
 
 def test_a_connection_closed_within_a_transaction_is_not_kept(
