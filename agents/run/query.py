@@ -30,6 +30,8 @@ _SPARK_FOLDERS = ("offsets", "commits", "sources")
 _BATCH = 0
 #: Created when the pass begins, with the identity of the source.
 _OFFSETS = f"offsets/{_BATCH}"
+#: What 0.2.0 wrote there, without an identity.
+_NO_IDENTITY = b"static\n"
 
 
 class Query(Protocol):
@@ -80,7 +82,7 @@ def check_source(pipeline: Pipeline, root: str, progress: Storage, *, adopt: boo
         return False
     finished = is_committed(progress, _BATCH)
     begun = progress.read(_OFFSETS)
-    if begun is None or (finished and adopt):
+    if begun in (None, _NO_IDENTITY) or (finished and adopt):
         return finished
     earlier = msgspec.json.decode(begun, type=SourceIdentity)
     difference = earlier.difference(identity_of(pipeline.source))

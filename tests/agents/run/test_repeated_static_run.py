@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,6 +114,14 @@ def test_partitions_that_a_filter_excludes_are_not_part_of_the_source(bench: Ben
 def test_a_source_without_files_is_recognized_by_its_number_of_rows(bench: Bench) -> None:
     crashed(bench, rows(bench, "x", "y"))
     assert "it had 2 rows and has 3. Restore" in refused(bench, rows(bench, "x", "y", "z"))
+    thread = bench.start(over(bench, rows(bench, "x", "y")))
+    wait_until(lambda: not thread.is_running)
+    assert bench.written() == [("a", 0), ("a", 1)]
+
+
+def test_a_pass_that_0_2_0_began_is_repeated_with_any_source(bench: Bench) -> None:
+    crashed(bench, rows(bench, "x"))
+    (Path(bench.checkpoint) / "arrester" / "batch" / "offsets" / "0").write_bytes(b"static\n")
     thread = bench.start(over(bench, rows(bench, "x", "y")))
     wait_until(lambda: not thread.is_running)
     assert bench.written() == [("a", 0), ("a", 1)]
