@@ -36,11 +36,11 @@ _FILL = """
 INSERT INTO {table} (
     application, pipeline, checkpoint, epoch, {time}, micro_batches, records_in, records_out,
     failed, skipped, held, drained, durations, last_batch_at, backlog, backlog_unit, watermark,
-    observed, sequence
+    sequence
 )
 SELECT application, pipeline, checkpoint, 1, at, 6 * {minutes}, 6000 * {minutes},
     5990 * {minutes}, 10 * {minutes}, 10 * {minutes}, 0, 0, %(durations)s::bigint[],
-    at + interval '59 seconds', 100, 'records', at, false, 1
+    at + interval '59 seconds', 100, 'records', at, 1
 FROM (
     SELECT DISTINCT application, pipeline, checkpoint FROM task WHERE pipeline = %(pipeline)s
 ) AS run, generate_series(
@@ -50,24 +50,35 @@ FROM (
 _FILL_TOTAL = """
 INSERT INTO flow_total (
     application, pipeline, checkpoint, micro_batches, records_in, records_out, failed, skipped,
-    held, drained, durations, last_batch_at, backlog, backlog_unit, watermark, observed, sequence
+    held, drained, durations, last_batch_at, backlog, backlog_unit, watermark, sequence
 )
 SELECT application, pipeline, checkpoint, sum(micro_batches), sum(records_in), sum(records_out),
     sum(failed), sum(skipped), 0, 0, %(durations)s::bigint[], max(last_batch_at), 100, 'records',
-    max(watermark), false, 1
+    max(watermark), 1
 FROM flow_hour GROUP BY 1, 2, 3
 """
 
 
 def seed_month(urls: embedded.Urls) -> None:
     """Add a month of flow to the first pipeline of each application of a seeded database."""
-    values = {"durations": packed(_durations(Random(1))), "pipeline": PIPELINE, "days": DAYS}
     with psycopg.connect(urls.migrate_database, autocommit=True) as database:
-        for time, minutes in (("minute", 1), ("hour", 60)):
-            statement = _FILL.format(table=f"flow_{time}", time=time, minutes=minutes)
-            database.execute(statement, values)
-        database.execute(_FILL_TOTAL, values)
+        for statement in fill_statements():
+            database.execute(statement, fill_values())
         database.execute("VACUUM ANALYZE")
+
+
+def fill_statements() -> list[str]:
+    """Return the statements that add the flow, in order, for `fill_values`."""
+    by_time = [
+        _FILL.format(table=f"flow_{time}", time=time, minutes=minutes)
+        for time, minutes in (("minute", 1), ("hour", 60))
+    ]
+    return [*by_time, _FILL_TOTAL]
+
+
+def fill_values(days: int = DAYS) -> dict[str, list[int] | str | int]:
+    """Return the parameters of the statements."""
+    return {"durations": packed(_durations(Random(1))), "pipeline": PIPELINE, "days": days}
 
 
 def disk_usage(urls: embedded.Urls) -> list[Figure]:

@@ -114,14 +114,16 @@ class StagedPath:
         rows = self.collector.rows(self.shape)
         if rows is None:
             return None
-        ids = [row[ID] for row in rows.select(ID).collect()]
+        if self.packed is not None:
+            ids = [row[ID] for row in rows.select(ID).collect()]
+            rows = of_arrow_streams(rows, PACKED, self.packed)
+            found = rows.select(*self._counted(rows)).collect()
+        else:
+            found = rows.select(ID, *self._counted(rows)).collect()
+            ids = [row[ID] for row in found]
         if len(set(ids)) < len(ids):
             # Spark repeated a part of this job, whose result may have changed.
             return None
-        if self.packed is not None:
-            rows = of_arrow_streams(rows, PACKED, self.packed)
-        retries = F.col(RETRIES) if RETRIES in rows.columns else F.lit(0)
-        found = rows.select(OUTCOME, retries.alias(RETRIES)).collect()
         if not fits_driver(len(found)):
             return None
         held = sum(row[OUTCOME] == HELD for row in found)
@@ -158,6 +160,12 @@ class StagedPath:
                     frame, steps, policy=self.policy, first=number, source_names=names
                 )
         return frame, packed
+
+    @staticmethod
+    def _counted(rows: DataFrame) -> tuple[Column, Column]:
+        """Return the columns of collected rows that the counts are made of."""
+        retries = F.col(RETRIES) if RETRIES in rows.columns else F.lit(0)
+        return F.col(OUTCOME), retries.alias(RETRIES)
 
     def _collected(self, marked: DataFrame) -> dict[str, Column]:
         """Return the columns of collected rows: those of the source, the internal ones, and ID."""

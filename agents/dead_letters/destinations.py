@@ -23,7 +23,8 @@ from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.frames.local_checkpoint import Checkpoints
 from arrester.agents.spark.jvm.session import has_data_source
-from arrester.agents.spark.jvm.stores.hadoop import why_not_writable
+from arrester.agents.spark.jvm.stores.driver_files import few_on_driver, write_folder
+from arrester.agents.spark.jvm.stores.hadoop import create_empty, why_not_writable
 from arrester.agents.spark.jvm.stores.hadoop_storage import storage
 from arrester.domain.errors import ArresterError, InvalidValue
 
@@ -158,9 +159,17 @@ class FolderDestination(SparkDestination):
         folder = _day_folder(dead_letters)
         if not storage(self.spark, self.path).exists(f"{folder}/{SUCCESS}"):
             rows = rows.withColumn(LAYOUT, F.lit(LAYOUT_VERSION))
-            writer = rows.write.format(self.format).options(**self._file_options)
-            writer.option(_MARK_SUCCESS, "true").mode("overwrite").save(f"{self.path}/{folder}")
+            self._write(rows, f"{self.path}/{folder}")
         return []
+
+    def _write(self, rows: DataFrame, folder: str) -> None:
+        few = few_on_driver(rows, self.format)
+        if few is not None:
+            write_folder(few, folder, format=self.format, options=self._file_options)
+            create_empty(self.spark, f"{folder}/{SUCCESS}")
+        else:
+            writer = rows.write.format(self.format).options(**self._file_options)
+            writer.option(_MARK_SUCCESS, "true").mode("overwrite").save(folder)
 
     def read(self, request: DeadLetterRequest, checkpoints: Checkpoints) -> StoredDeadLetters:
         """Return dead letters of complete folders. Unreadable files are left out and named."""

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from pyspark.sql import DataFrame, GroupedData
+from pyspark.sql import DataFrame, GroupedData, Row
 from pyspark.sql import functions as F
 
 from arrester.agents.dead_letters.destinations import RejectedDeadLetters
-from arrester.agents.dead_letters.rows import BY_ROW
+from arrester.agents.dead_letters.rows import BY_ROW, is_by_row
 from arrester.agents.failures.fingerprints import failure_at
 from arrester.domain.error_policy.policy import StageKind
 from arrester.domain.events import (
@@ -26,19 +26,6 @@ _LISTED_PER_TASK: Final = 20
 _LISTED: Final = 100
 #: What events have of a dead letter.
 _COLUMNS: Final = ("task", "position", "id", "actor", "reason", "fingerprint", "size")
-
-
-class _Stored(NamedTuple):
-    """A dead letter: _COLUMNS, and whether it is identified by its row."""
-
-    task: str | None
-    position: int | None
-    id: str
-    actor: str | None
-    reason: str | None
-    fingerprint: str | None
-    size: int
-    by_row: bool
 
 
 class _Chunk(NamedTuple):
@@ -61,15 +48,19 @@ class _Chunk(NamedTuple):
 
 
 def stored_events(
-    stored: DataFrame, *, place: str, format: str, few: bool
+    stored: DataFrame, *, place: str, format: str, few: bool, on_driver: bool = False
 ) -> list[RecordsDeadLettered]:
     """Return events of all dead letters, by task. The first ones also have IDs as text.
 
     Few are grouped on the driver. Of many, it reads one partition at a time, and Spark computes the
-    next one.
+    next one. `on_driver`: it has the rows, so that a selection of columns takes longer than all.
     """
     events, remaining = [], _LISTED
-    chunks = _chunks_on_driver(stored) if few else _chunks_in_spark(stored)
+    if few:
+        rows = stored if on_driver else stored.select(*_COLUMNS, "stage")
+        chunks = _chunks_on_driver(rows.collect())
+    else:
+        chunks = _chunks_in_spark(stored)
     for each in chunks:
         # The positions of the others, or their ids, are in the columns.
         most = min(remaining, _LISTED_PER_TASK) if each.chunk == 0 else 0
@@ -98,19 +89,19 @@ def stored_events(
     return events
 
 
-def _chunks_on_driver(stored: DataFrame) -> Iterator[_Chunk]:
+def _chunks_on_driver(stored: Sequence[Row]) -> Iterator[_Chunk]:
     """Yield the chunks of few dead letters, as `_chunks` has them."""
-    groups: defaultdict[tuple[str | None, bool], list[_Stored]] = defaultdict(list)
-    for values in stored.selectExpr(*_COLUMNS, f"{BY_ROW} AS by_row").collect():
-        row = _Stored(*values)
-        groups[row.task, row.by_row].append(row)
+    groups: defaultdict[tuple[str | None, bool], list[Row]] = defaultdict(list)
+    for row in stored:
+        groups[row["task"], is_by_row(row["position"], row["stage"])].append(row)
     for task, by_row in sorted(groups, key=lambda key: (key[0] is not None, *map(str, key))):
-        rows = sorted(groups[task, by_row], key=lambda row: _nulls_first(row.position))
+        rows = sorted(groups[task, by_row], key=lambda row: _nulls_first(row["position"]))
         for number, begin in enumerate(range(0, len(rows), dead_letter_columns.MAX_RECORDS)):
             some = rows[begin : begin + dead_letter_columns.MAX_RECORDS]
             # All of them, unless they are identified by their rows.
-            positions = [row.position for row in some if row.position is not None]
-            found = dict.fromkeys(row.fingerprint for row in some if row.fingerprint is not None)
+            positions = [row["position"] for row in some if row["position"] is not None]
+            causes = [row["fingerprint"] for row in some]
+            found = dict.fromkeys(each for each in causes if each is not None)
             places = {fingerprint: place for place, fingerprint in enumerate(found, start=1)}
             yield _Chunk(
                 task=task,
@@ -118,13 +109,13 @@ def _chunks_on_driver(stored: DataFrame) -> Iterator[_Chunk]:
                 chunk=number,
                 first=min(positions, default=None),
                 last=max(positions, default=None),
-                actor=some[0].actor,
-                reason=some[0].reason,
+                actor=some[0]["actor"],
+                reason=some[0]["reason"],
                 fingerprints=list(found),
                 positions=positions,
-                sizes=[row.size for row in some],
-                causes=[places.get(row.fingerprint or "", 0) for row in some],
-                ids=[row.id for row in some],
+                sizes=[row["size"] for row in some],
+                causes=[places.get(each, 0) for each in causes],
+                ids=[row["id"] for row in some],
             )
 
 

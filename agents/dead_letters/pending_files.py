@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.journal.storage import FileExists, Storage
 from arrester.agents.spark.frames.local_frame import local_frame
+from arrester.agents.spark.jvm.stores.driver_files import few_on_driver, write_folder
 from arrester.agents.spark.session_conf import exact_parquet
 
 _log = logging.getLogger("arrester.thread")
@@ -69,17 +70,20 @@ class PendingDeadLetters:
         """Return the full path of the folder."""
         return f"{self.files.root}/{_folder(dead_letters)}"
 
-    def write(self, dead_letters: DeadLetters, rows: DataFrame) -> DataFrame:
-        """Write pending dead letters to their folder, and return them as stored there."""
+    def write(self, dead_letters: DeadLetters, rows: DataFrame) -> None:
+        """Write pending dead letters to their folder."""
         path = self.path(dead_letters)
+        few = few_on_driver(rows, "parquet")
         with exact_parquet(rows.sparkSession):
-            rows.write.mode("overwrite").parquet(path)
-        # With a schema, Spark needs no job that reads it from the files.
-        return self.spark.read.schema(rows.schema).parquet(path)
+            if few is not None:
+                write_folder(few, path, format="parquet")
+            else:
+                rows.write.mode("overwrite").parquet(path)
 
-    def read(self, dead_letters: DeadLetters) -> DataFrame:
-        """Return the pending dead letters."""
-        return self.spark.read.parquet(self.path(dead_letters))
+    def read(self, dead_letters: DeadLetters, schema: T.StructType | None = None) -> DataFrame:
+        """Return the pending dead letters. Without a schema, a job reads it from their files."""
+        reader = self.spark.read if schema is None else self.spark.read.schema(schema)
+        return reader.parquet(self.path(dead_letters))
 
     def keep_only(self, dead_letters: DeadLetters, ids: Sequence[str]) -> DeadLetters:
         """Store the dead letters with these IDs in a new folder; the others were written.

@@ -153,14 +153,17 @@ class DeadLetterQueue:
         dead_letters = DeadLetters(name=context.name, day=day, folder=folder)
         rows = self._rows.dead_letters(frame, diagnosed, context, raw=self._destination.raw)
         if on_driver:
-            rows = to_driver(rows).coalesce(1)
-        stored = self._files.write(dead_letters, rows)
-        if on_driver:
-            # As stored there, without reading it.
-            stored = rows
-        self._stored = {dead_letters.name: stored}
+            stored = to_driver(rows)
+            in_one_task = stored.coalesce(1)
+            self._files.write(dead_letters, in_one_task)
+            self._stored = {dead_letters.name: in_one_task}
+        else:
+            self._files.write(dead_letters, rows)
+            stored = self._files.read(dead_letters, rows.schema)
+            self._stored = {dead_letters.name: stored}
         place, format = self._destination.location(dead_letters), self._destination.format
-        return dead_letters, stored_events(stored, place=place, format=format, few=few)
+        events = stored_events(stored, place=place, format=format, few=few, on_driver=on_driver)
+        return dead_letters, events
 
     def deliver(self, dead_letters: DeadLetters | None = None) -> None:
         """Write `dead_letters` to the destination, after those that wait.

@@ -236,6 +236,11 @@ class DeadLetterRows:
         return json.dumps({"pipeline": self.pipeline.name, "stages": stages})
 
 
+def is_by_row(position: int | None, stage: str | None) -> bool:
+    """Whether the ID of a dead letter is that of its row, as BY_ROW."""
+    return position is None or stage == "source"
+
+
 def redacting(redaction: Redaction) -> Any:
     """Return the worker's function that redacts a dead letter: its row as JSON, and its texts."""
     return shipped("redactor").RedactRow(

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
+from django.db import connection
 from msgspec.structs import replace
 from redis import Redis
 
@@ -18,8 +19,10 @@ from arrester.domain.errors import NotFound
 from arrester.domain.events import (
     Event,
     EventData,
+    FinalResponse,
     FlowMeasured,
     InstanceStarted,
+    RecordFailed,
     Run,
     ThreadDied,
     ThreadStarted,
@@ -27,6 +30,8 @@ from arrester.domain.events import (
 from arrester.domain.identity import redis_keys
 from arrester.domain.state.live_runs import RunStatus
 from arrester.domain.wire import codec
+from benchmarks.flow import fill_statements, fill_values
+from benchmarks.sample_history import PIPELINE
 from tests.controlplane import streams
 from tests.histories import APPLICATION, FAILURE, INSTANCE, OTHER_INSTANCE
 
@@ -294,3 +299,18 @@ def test_an_error_is_new_since_the_release_in_which_it_was_first_seen() -> None:
     before = queries.first_release(APPLICATION, NOW - 45 * MINUTE)
     assert before is not None and before.release == "1.4.1"
     assert queries.first_release(APPLICATION, None) is None
+
+
+def test_the_flow_that_the_benchmark_of_pages_adds_is_shown() -> None:
+    run = Run(pipeline=PIPELINE, checkpoint="cp-1", epoch=1)
+    failed = RecordFailed(task="JFK", position=1, failure=FAILURE, response=FinalResponse.CONTINUE)
+    append(*started(NOW - 90 * MINUTE, run=run), event(failed, NOW, run=run))
+    with connection.cursor() as cursor:
+        for statement in fill_statements():
+            cursor.execute(statement, fill_values(days=1))
+
+    [line] = queries.pipeline_flows(now=datetime.now(UTC))
+    assert line.recent is not None
+    assert line.recent.micro_batches > 0
+    assert line.recent.records_in == 1_000 * line.recent.micro_batches
+    assert line.newest.backlog == 100

@@ -138,6 +138,17 @@ def replace_folder(spark: SparkSession, source: str, target: str) -> None:
     _rename(files, new, path)
 
 
+def rename(spark: SparkSession, source: str, target: str) -> None:
+    """Rename a file or folder; raises OSError."""
+    paths = (hadoop_path(spark, source), hadoop_path(spark, target))
+    _rename(_file_system(spark, target), *paths)
+
+
+def create_empty(spark: SparkSession, location: str) -> None:
+    """Create an empty file, or replace one."""
+    _file_system(spark, location).create(hadoop_path(spark, location), True).close()
+
+
 def merge_folder(spark: SparkSession, source: str, target: str) -> None:
     """Move the files of a folder into another one, with the folders that they are in.
 
