@@ -20,7 +20,7 @@ from django.urls import reverse
 
 from arrester.controlplane import embedded, queries, store
 from arrester.controlplane.history import retention
-from arrester.controlplane.queries import GroupFilter
+from arrester.controlplane.queries import GroupFilter, RecordFilter
 from benchmarks import sample_history, seed
 from benchmarks.pages import backend_ms, operator, timed
 from benchmarks.sample_history import DAYS
@@ -48,7 +48,7 @@ def figures(urls: embedded.Urls, *, events: int, applications: int = 20) -> list
         _requests(client, f"history page, {name}", address)
         for name, address in _pages(names, random).items()
     ]
-    found += [_search(random), _chart(random)]
+    found += [_search(random), *_record_search(urls, random, events=events), _chart(random)]
     connection.close()
     return [*found, _dropped(urls)]
 
@@ -137,6 +137,47 @@ def _search(random: Random) -> Figure:
         value=quantiles(took[WARM_UP:], n=20)[-1],
         goal="≤ 50",
     )
+
+
+def _record_search(urls: embedded.Urls, random: Random, *, events: int) -> list[Figure]:
+    """Return the rate and size of the index of failed records, and the times of searches in it."""
+    began = time.monotonic()
+    for stream in store.all_streams():
+        while store.index_records(stream):
+            pass
+    indexed = time.monotonic() - began
+    with psycopg.connect(urls.migrate_database, autocommit=True) as database:
+        database.execute("VACUUM ANALYZE record_block")
+        row = database.execute("SELECT pg_total_relation_size('record_block')").fetchone()
+    assert row is not None
+    value = next(iter(sample_history.records())).record or {}
+    name, text = next(iter(value.items()))
+    searches = {
+        "key": lambda: f"key:B6{random.randrange(events // 20)}",
+        "field value": lambda: f"{name}:{text}",
+        "missing field value": lambda: f"{name}:missing{random.randrange(10**9)}",
+        "words": lambda: f'"left {900 + 37 * random.randrange(200)} minutes late"',
+        "missing words": lambda: f"minutes missing{random.randrange(10**9)}",
+    }
+    goals = {"words": "≤ 500", "missing words": "≤ 500"}
+    return [
+        Figure(name="failed records indexed per second", value=events / indexed),
+        Figure(name="bytes of their index per event", value=row[0] / events),
+        *(
+            Figure(
+                name=f"record search, {kind}: p95, ms",
+                value=_p95(lambda make=make: queries.find_records(RecordFilter(q=make()))),  # type: ignore[misc]  # mypy infers no type for the default
+                goal=goals.get(kind, "≤ 150"),
+            )
+            for kind, make in searches.items()
+        ),
+    ]
+
+
+def _p95(act: Callable[[], object], *, times: int = 60) -> float:
+    """Return the 95th percentile of the milliseconds of a call."""
+    took = [_seconds(act) for _ in range(times)]
+    return 1000 * quantiles(took[times // 10 :], n=20)[-1]
 
 
 def _chart(random: Random) -> Figure:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from arrester.controlplane.store import NewBatch
 from arrester.domain.events import (
+    Body,
     CommandApplied,
     CommandIssued,
     CommandKind,
@@ -94,6 +95,12 @@ def _bodies() -> tuple[bytes, ...]:
         for _, events in batches("any", _DIFFERENT_BATCHES * EVENTS_PER_BATCH)
     )
     return tuple(each for each in packed if each is not None)
+
+
+def records() -> Iterator[Body]:
+    """Yield the bodies that batches have."""
+    for _, events in batches("any", EVENTS_PER_BATCH):
+        yield from (each.body for each in events if each.body is not None)
 
 
 @dataclass(slots=True, kw_only=True)

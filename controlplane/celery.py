@@ -64,6 +64,7 @@ app.conf.update(
         "arrester.verify_audit": {"queue": HOUSEKEEPING},
         "arrester.check_quotas": {"queue": HOUSEKEEPING},
         "arrester.read_dead_letter": {"queue": HOUSEKEEPING},
+        "arrester.index_records": {"queue": HOUSEKEEPING},
     },
     task_acks_late=True,
     worker_prefetch_multiplier=1,

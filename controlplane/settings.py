@@ -208,6 +208,7 @@ SPECTACULAR_SETTINGS = {
         "GroupAct": "arrester.domain.state.error_groups.GroupAct",
         "GroupStatus": "arrester.domain.state.states.GroupStatus",
         "InstanceStatus": "arrester.domain.state.states.InstanceStatus",
+        "RecordOutcome": "arrester.controlplane.queries.RecordOutcome",
         "TaskStatus": "arrester.domain.state.states.TaskStatus",
         "TokenScope": ["read", "operate"],
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 DAYS_AHEAD = 8
 #: The most waiting messages, and their longest age, before the fold makes snapshots itself.
 MAX_REQUESTS, EXPIRE_SECONDS = 100, 10
+#: The longest time in which failed records are indexed, so that housekeeping does not wait.
+INDEX_SECONDS = 2
 
 
 @shared_task(name="arrester.fold_stream", bind=True)
@@ -49,9 +52,18 @@ def keep(application: str) -> None:
 
 
 def _request_snapshot(application: str) -> None:
-    """Request a snapshot, unless the housekeeper is busy."""
+    _request(keep, application)
+
+
+def request_index() -> None:
+    """Request that new failed records are indexed, unless the housekeeper is busy."""
+    _request(index_records)
+
+
+def _request(task: Task[Any, Any], *arguments: str) -> None:
+    """Send a message to the housekeeper, unless it is busy."""
     if redis_client.broker().llen(HOUSEKEEPING) < MAX_REQUESTS:
-        keep.apply_async(args=(application,), retry=False, expires=EXPIRE_SECONDS)
+        task.apply_async(args=arguments, retry=False, expires=EXPIRE_SECONDS)
 
 
 @shared_task(name="arrester.sweep")
@@ -102,6 +114,20 @@ def verify_audit() -> None:
 def read_dead_letter(application: str, id: str) -> None:
     """Read the record of a dead letter for the page that shows it."""
     dead_letter_records.fulfil(application, id)
+
+
+@shared_task(name="arrester.index_records")
+def index_records() -> None:
+    """Index the failed records of all logs, some of each at a time.
+
+    It continues in a new message if more are left, so that other tasks have a turn.
+    """
+    ends = time.monotonic() + INDEX_SECONDS
+    streams = store.all_streams()
+    while streams and time.monotonic() < ends:
+        streams = [each for each in streams if store.index_records(each)]
+    if streams:
+        request_index()
 
 
 @shared_task(name="arrester.housekeeping")

@@ -35,7 +35,10 @@ ROWS: Final[Mapping[str, str]] = dict.fromkeys(
     _OWN,
 ) | {
     "application": f"name = ANY ({_VISIBLE})",
-    **dict.fromkeys(("batch", "dead_letter", "dead_letter_total", "event"), _OF_STREAM),
+    **dict.fromkeys(
+        ("batch", "dead_letter", "dead_letter_total", "event", "record_block", "record_index"),
+        _OF_STREAM,
+    ),
     # The text of a message names all its applications.
     "alert_message": f"applications <> '{{}}' AND applications <@ {_VISIBLE}",
     "alert_limits": f"application = '' OR {_OWN}",

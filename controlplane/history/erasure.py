@@ -49,6 +49,7 @@ def erase(application: str, sequence: int, *, actor: str, reason: str) -> int:
         stream, stored = store.append(stream, [batch], received_at=now)
         projections.project(application, stored)
         audit_chain.append_events(stored)
+        store.index_again(stream, sequence)
     # The former row stays on the disk until it is overwritten.
     store.vacuum(partition)
     return stream.sequence

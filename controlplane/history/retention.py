@@ -99,6 +99,7 @@ def retain(
     minutes_before = datetime.combine(before, datetime.min.time(), UTC)
     flow.forget(minutes_before=minutes_before, hours_before=now - BUCKETS)
     held_minutes.forget(before=minutes_before)
+    store.forget_blocks(minutes_before)
     if dropped.partitions:
         report(f"{dropped.partitions} partitions dropped, {dropped.bytes:,} bytes")
     return Retained(bases=bases, dropped=dropped)

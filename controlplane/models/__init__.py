@@ -39,6 +39,7 @@ from arrester.controlplane.models.log import (
     Snapshot,
     Stream,
 )
+from arrester.controlplane.models.record_blocks import RecordBlock, RecordIndex
 from arrester.controlplane.models.service import (
     AgentCredential,
     AuditCheck,
@@ -61,12 +62,13 @@ from arrester.controlplane.models.views import (
 )
 
 __all__ = [
-    "NO_CAUSE", "OPEN", "AgentCredential", "Alert", "AlertChannel", "AlertLimits", "AlertMessage",
-    "AlertRule", "Application", "ApplicationRole", "AuditCheck", "AuditEntry", "Base", "BaseState",
-    "Batch", "BatchSeen", "Command", "DeadLetter", "DeadLetterStatus", "DeadLetterTotal",
-    "ErrorGroup", "Event", "FlowHour", "FlowMinute", "FlowTotal", "HeldChange", "HeldMinute",
-    "HourCount", "HourTotal", "IdsKept", "Instance", "LimitReached", "LogGap", "MinuteCount",
-    "MinuteTotal", "Quarantine", "RedriveSelection", "RestToken", "RetentionRefusal",
-    "ShadowDeadLetter", "ShadowDeadLetterTotal", "ShadowRow", "Sighting", "SignOnAccount",
-    "Snapshot", "Stream", "Task", "Thread", "View",
+    "NO_CAUSE", "OPEN", "AgentCredential", "Alert", "AlertChannel", "AlertLimits",
+    "AlertMessage", "AlertRule", "Application", "ApplicationRole", "AuditCheck", "AuditEntry",
+    "Base", "BaseState", "Batch", "BatchSeen", "Command", "DeadLetter", "DeadLetterStatus",
+    "DeadLetterTotal", "ErrorGroup", "Event", "FlowHour", "FlowMinute", "FlowTotal",
+    "HeldChange", "HeldMinute", "HourCount", "HourTotal", "IdsKept", "Instance", "LimitReached",
+    "LogGap", "MinuteCount", "MinuteTotal", "Quarantine", "RecordBlock", "RecordIndex",
+    "RedriveSelection", "RestToken", "RetentionRefusal", "ShadowDeadLetter",
+    "ShadowDeadLetterTotal", "ShadowRow", "Sighting", "SignOnAccount", "Snapshot", "Stream",
+    "Task", "Thread", "View",
 ]  # fmt: skip

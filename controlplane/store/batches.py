@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection
+from msgspec.structs import replace
 
 from arrester.controlplane.store import prepared_statements
 from arrester.domain.errors import MalformedBatch, NotFound
-from arrester.domain.events import Body, Event, StoredEvent
+from arrester.domain.events import Body, Event, RecordFailed, StoredEvent
 from arrester.domain.wire import bodies, codec
 from arrester.domain.wire.failure_columns import (
     Element,
@@ -194,6 +195,50 @@ def read(application: str, *, after: int, until: int) -> list[BatchRow]:
         binary=True,
     )
     return [_row(row) for row in rows]
+
+
+def read_failed_records(
+    application: str, *, after: int, until: int, most: int
+) -> tuple[list[StoredEvent], int]:
+    """Return the RecordFailed events after one position up to another, with bodies, in order.
+
+    At most `most` batches are read, of about READ_BYTES. The second value is the position up to
+    which all are returned: `until`, or the end of the last batch read.
+    """
+    size = "octet_length(heads) + coalesce(octet_length(bodies), 0)"
+    rows = prepared_statements.rows(
+        "SELECT sequence, id, received_at, heads, bodies, count FROM"
+        f" (SELECT *, sum({size}) OVER (ORDER BY sequence) - {size} AS before FROM"
+        f" (SELECT * FROM batch WHERE stream = {_STREAM} AND sequence <= %(until)s"
+        " AND sequence >= coalesce((SELECT max(early.sequence) FROM batch AS early"
+        f" WHERE early.stream = {_STREAM} AND early.sequence <= %(first)s), 0)"
+        " ORDER BY sequence LIMIT %(most)s) AS first_ones) AS found"
+        " WHERE before < %(bytes)s ORDER BY sequence",
+        {
+            **{"application": application, "until": until, "first": after + 1},
+            **{"most": most, "bytes": READ_BYTES},
+        },
+        binary=True,
+    )
+    failed: list[StoredEvent] = []
+    for *values, packed, _ in rows:
+        row = _row([application, *values])
+        events = [
+            each
+            for each in row.events()
+            if after < each.sequence <= until and isinstance(each.event.data, RecordFailed)
+        ]
+        places = [each.sequence - row.sequence for each in events]
+        found = {} if packed is None else bodies.decode_bodies(bytes(packed), places)
+        for place, each in zip(places, events, strict=True):
+            body = found.get(place)
+            failed.append(each if body is None else _with_body(each, body))
+    end = rows[-1][0] + rows[-1][-1] - 1 if rows else after
+    return failed, min(until, end)
+
+
+def _with_body(stored: StoredEvent, body: Body) -> StoredEvent:
+    return replace(stored, event=replace(stored.event, body=body))
 
 
 def next_begin(application: str, *, after: int) -> int | None:

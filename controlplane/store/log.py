@@ -356,6 +356,17 @@ def read_next(stored: StoredEvent, *, newer: bool) -> int | None:
     return None if row is None else int(row[0])
 
 
+def read_next_of_task(task: UUID, sequence: int, *, newer: bool) -> int | None:
+    """Return the position of the next RecordFailed of a task that is newer, or older."""
+    than, order = (">", "ASC") if newer else ("<", "DESC")
+    rows = prepared_statements.rows(
+        f"SELECT sequence FROM event WHERE task = %s AND sequence {than} %s"
+        f" AND type = {type_of(RecordFailed)} ORDER BY sequence {order} LIMIT 1",
+        [task, sequence],
+    )
+    return int(rows[0][0]) if rows else None
+
+
 #: The sort key of the lists: time, application, position.
 Newest = tuple[datetime, str, int]
 

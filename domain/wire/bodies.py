@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -28,13 +30,30 @@ def decode_body(bodies: bytes, index: int) -> Body | None:
     cannot be read, or exceeds a limit: folds do not decode bodies.
     """
     raws = _bodies(bodies)
-    if index >= len(raws):
-        return None
-    size = memoryview(raws[index]).nbytes
+    return None if index >= len(raws) else _body(raws[index])
+
+
+def decode_bodies(bodies: bytes, indexes: Iterable[int]) -> dict[int, Body]:
+    """Return some bodies of a batch by index; those that cannot be read are left out."""
+    try:
+        raws = _bodies(bodies)
+    except MalformedBatch:
+        return {}
+    found: dict[int, Body] = {}
+    for index in indexes:
+        with suppress(MalformedBatch):
+            body = _body(raws[index]) if index < len(raws) else None
+            if body is not None:
+                found[index] = body
+    return found
+
+
+def _body(raw: msgspec.Raw) -> Body | None:
+    size = memoryview(raw).nbytes
     if size > limits.BODY_BYTES:
         raise MalformedBatch(f"it has {size:,} bytes; at most {limits.BODY_BYTES:,} are read")
     try:
-        body: Body | None = _unpack_body.decode(raws[index])
+        body: Body | None = _unpack_body.decode(raw)
     except (ValueError, RecursionError) as exc:
         raise MalformedBatch(f"not a packed body: {exc}") from exc
     if body is None or body.record is None:

@@ -78,6 +78,8 @@ class Waker:
         self.requested: set[str] = set()
         self.next_discovery = self.next_sweep = self.next_housekeeping = 0.0
         self.next_audit = self.next_quotas = 0.0
+        #: Whether a fold was requested since failed records were indexed last.
+        self.has_new_events = False
         #: The cursor of the scan through all keys of Redis; 0 after the last key.
         self.scan_cursor = 0
 
@@ -147,6 +149,9 @@ class Waker:
         last_housekeeping = _record_servers()
         for task in (tasks.sweep, tasks.watch, tasks.alert):
             self._send_periodic(task)
+        if self.has_new_events:
+            self.has_new_events = False
+            tasks.request_index()
         if last_housekeeping is not None:
             self._request_housekeeping(last_housekeeping)
         if time.monotonic() >= self.next_audit:
@@ -188,6 +193,7 @@ class Waker:
     def _wake(self, application: str) -> None:
         """Request a fold of the application unless one is running or requested."""
         self.requested.add(application)
+        self.has_new_events = True
         message = fold_requests.claim(application)
         if message and self.broker.llen(STREAM_FOLDS) < MAXIMUM_MESSAGES:
             self._send(tasks.fold_stream, application, task_id=message)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from psycopg import sql
 from redis import Redis
 
-from arrester.controlplane import embedded, models, store
+from arrester.controlplane import embedded, models, queries, store
 from arrester.controlplane.history import erasure, rebuild
 from arrester.controlplane.ingest import fold_stream
 from arrester.domain.errors import MalformedBatch
@@ -138,3 +138,21 @@ def test_the_log_is_append_only_after_an_erasure(
 def test_an_unreadable_batch_is_not_erased() -> None:
     with pytest.raises(MalformedBatch):
         bodies.without_body(b"what is that?", 0)
+
+
+def test_an_erased_body_is_not_found_by_its_values(three_failures: list[Body | None]) -> None:
+    terms = {"dep_delay:1301"}
+    stream = store.read_stream(APPLICATION)
+    store.index_records(stream)
+
+    def found(q: str) -> list[int]:
+        rows = queries.find_records(queries.RecordFilter(q=q)).rows
+        return [each.failure.sequence for each in rows]
+
+    assert found("dep_delay:1301") == [3, 2, 1]
+    for sequence in (1, 2, 3):
+        run(sequence)
+        assert sequence not in found("dep_delay:1301")
+    assert list(store.candidate_blocks([stream.id], terms, before=None, most=10)) == []
+    # What remains of the record.
+    assert found("position:1") == [2]

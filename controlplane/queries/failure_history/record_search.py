@@ -1,0 +1,180 @@
+"""Find failed records by key, position, the value of a field, or words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from heapq import merge
+
+import msgspec
+
+from arrester.controlplane import store
+from arrester.controlplane.queries import paging
+from arrester.controlplane.queries.failure_history.record_outcomes import (
+    RecordOutcome,
+    outcomes,
+    task_of,
+)
+from arrester.controlplane.queries.paging import Page
+from arrester.controlplane.store import LogStream, RecordBlock, RecordKey, RecordQuery
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import RecordFailed, StoredEvent
+from arrester.domain.identity.names import TaskId
+
+#: The longest text that is searched for.
+LENGTH = 500
+#: The most blocks whose records one page reads.
+_BLOCKS = 500
+#: The newest events of each log that are searched although they are not indexed yet.
+_TAIL = 2_000
+
+
+class RecordFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which failed records to find."""
+
+    #: Words, phrases in quotes, and `field:value`; see `RecordQuery`.
+    q: str = ""
+    application: str | None = None
+
+
+class FoundRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A failure of a record that matches."""
+
+    #: The RecordFailed, with its body.
+    failure: StoredEvent
+    task: TaskId
+    #: The fields that match: `key`, `task`, `position`, `message`, or the path of a field.
+    matches: tuple[str, ...]
+    outcome: RecordOutcome
+
+
+class FoundRecords(Page[FoundRecord], frozen=True, kw_only=True):
+    """Some matching failures, newest first."""
+
+    #: By application: how many of its newest events are not searched, because they are not indexed.
+    not_indexed: Mapping[str, int] = {}
+
+
+def find_records(
+    wanted: RecordFilter, *, cursor: str | None = None, limit: int = 50
+) -> FoundRecords:
+    """Return the failures of matching records, by time of receipt, newest first.
+
+    The result is exact: no indexed failure is left out, and none is added. If a page ends before it
+    is full, `searched_until` is the time up to which it searched, and `next` continues. Raises
+    InvalidValue.
+    """
+    if len(wanted.q) > LENGTH:
+        raise InvalidValue("q", f"{wanted.q[:50]}…", f"at most {LENGTH} characters")
+    query, limit = RecordQuery.parse(wanted.q), paging.checked(limit)
+    before = paging.unpack(cursor, tuple[datetime, int, int])
+    streams = {
+        each.id: each
+        for each in store.all_streams()
+        if wanted.application in (None, each.application) and each.received_at is not None
+    }
+    indexed = store.indexed_positions(streams)
+    search = _Search(query=query, streams=streams, before=before, limit=limit)
+    candidates = store.candidate_blocks(
+        [*streams],
+        query.terms(),
+        before=before,
+        most=_BLOCKS + len(streams) + 1,
+    )
+    tails = (_tail(each, indexed.get(each.id, 0)) for each in streams.values())
+    search.run(_newest_first([each for each in tails if each is not None], candidates))
+    return FoundRecords(
+        rows=search.records(),
+        next=None if search.end is None else paging.pack(search.end),
+        searched_until=search.searched_until,
+        not_indexed={
+            each.application: left
+            for each in streams.values()
+            if (left := each.sequence - indexed.get(each.id, 0) - _TAIL) > 0
+        },
+    )
+
+
+def _tail(stream: LogStream, indexed: int) -> RecordBlock | None:
+    """Return the newest events of a log that are not indexed as a block; None: all are."""
+    if stream.sequence <= indexed or stream.received_at is None:
+        return None
+    first = max(indexed, stream.sequence - _TAIL) + 1
+    return RecordBlock(stream.id, first, stream.sequence, stream.received_at)
+
+
+def _newest_first(
+    tails: Iterable[RecordBlock], candidates: Iterable[RecordBlock]
+) -> Iterator[RecordBlock]:
+    in_order = sorted(tails, key=RecordBlock.newest, reverse=True)
+    return merge(in_order, candidates, key=RecordBlock.newest, reverse=True)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Search:
+    """One page of matching failures."""
+
+    query: RecordQuery
+    streams: Mapping[int, LogStream]
+    #: The last failure of the page before.
+    before: RecordKey | None
+    limit: int
+    found: list[tuple[RecordKey, StoredEvent, list[str]]] = field(default_factory=list)
+    #: The cursor of the next page; None: there is none.
+    end: RecordKey | None = None
+    #: The time up to which the page searched, if it ends before it is full.
+    searched_until: datetime | None = None
+
+    def run(self, blocks: Iterable[RecordBlock]) -> None:
+        """Read blocks, newest first, until the page is full or `_BLOCKS` are read."""
+        left = _BLOCKS
+        for block in blocks:
+            newest = block.newest()
+            if self._is_full(newest):
+                break
+            if not left:
+                self.searched_until = block.received_at
+                self.end = (*newest[:2], newest[2] + 1)
+                break
+            self._read(block)
+            # The block in which the last page ended is read again, one of each log at most.
+            left -= self.before is None or newest < self.before
+        self.found.sort(key=lambda each: each[0], reverse=True)
+        if self.end is not None:
+            end = self.end
+            self.found = [each for each in self.found if each[0] >= end]
+        if len(self.found) > self.limit:
+            del self.found[self.limit :]
+            self.end, self.searched_until = self.found[-1][0], None
+
+    def _is_full(self, newest: RecordKey) -> bool:
+        """Return whether the page has its rows, if all further ones are not newer than this."""
+        if len(self.found) <= self.limit:
+            return False
+        return sum(key > newest for key, *_ in self.found) > self.limit
+
+    def _read(self, block: RecordBlock) -> None:
+        failures, _ = store.read_failed_records(
+            self.streams[block.stream].application,
+            after=block.first - 1,
+            until=block.last,
+            most=_TAIL,
+        )
+        for each in failures:
+            key = (each.received_at, block.stream, each.sequence)
+            if self.before is not None and key >= self.before:
+                continue
+            data = each.event.data
+            assert isinstance(data, RecordFailed)
+            paths = self.query.matched(store.fields_of(data, each.event.body))
+            if paths is not None:
+                self.found.append((key, each, paths))
+
+    def records(self) -> tuple[FoundRecord, ...]:
+        """Return the rows of the page."""
+        became = outcomes([stored for _, stored, _ in self.found])
+        return tuple(
+            FoundRecord(failure=stored, task=task_of(stored), matches=tuple(paths), outcome=outcome)
+            for (_, stored, paths), outcome in zip(self.found, became, strict=True)
+        )

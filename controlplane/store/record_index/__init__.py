@@ -1,0 +1,1 @@
+"""The index of failed records by what they have: fields, keys, positions and words."""

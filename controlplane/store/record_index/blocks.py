@@ -1,0 +1,226 @@
+"""The index of failed records: blocks of each log, with a Bloom filter of their terms.
+
+A block is a range of a log. A term that its filter does not have is not in it. So a search reads
+all filters, and then few blocks of the log. The index follows the log and is derived from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from hashlib import blake2b
+from struct import Struct
+from typing import Final, NamedTuple
+
+from django.db import connection, transaction
+
+from arrester.controlplane.store import batches, prepared_statements
+from arrester.controlplane.store.record_index.terms import fields_of, terms_of
+from arrester.controlplane.store.streams import LogStream
+from arrester.domain.events import RecordFailed, StoredEvent
+
+#: One of 3,000 blocks without a term passes its filter.
+BITS_PER_TERM: Final = 16
+_HASHES: Final = 8
+#: With other columns a row of this filter fits four times into a page of PostgreSQL.
+_BITS: Final = 8 * 1_900
+TERMS_PER_BLOCK: Final = _BITS // BITS_PER_TERM
+#: The most batches that are indexed in one transaction.
+_BATCHES: Final = 200
+#: So many blocks are read in the order of their time first: frequent terms are in these.
+_NEWEST: Final = 2_000
+_numbers = Struct(f"<{_HASHES}I").unpack
+_digest = partial(blake2b, digest_size=4 * _HASHES)
+
+
+#: The order of failures in results: the time of receipt, the stream, and the position.
+RecordKey = tuple[datetime, int, int]
+
+
+class RecordBlock(NamedTuple):
+    """A range of a log, from its `first` to its `last` position."""
+
+    stream: int
+    first: int
+    last: int
+    #: When its last event was received.
+    received_at: datetime
+
+    def newest(self) -> RecordKey:
+        """Return the key of its last event."""
+        return self.received_at, self.stream, self.last
+
+
+@dataclass(slots=True)
+class _NewBlock:
+    first: int
+    last: int
+    #: When its first and its last event were received.
+    since: datetime
+    received_at: datetime
+    terms: set[str] = field(default_factory=set)
+
+    @property
+    def bits(self) -> int:
+        """The size of the filter: larger for a record that has many terms by itself."""
+        return max(_BITS, -(-BITS_PER_TERM * len(self.terms) // 8) * 8)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.terms) >= TERMS_PER_BLOCK
+
+    def filter(self) -> bytes:
+        """Return the Bloom filter of the terms."""
+        bits = self.bits
+        made = bytearray(bits // 8)
+        for term in self.terms:
+            for number in _hashes(term):
+                bit = number % bits
+                made[bit >> 3] |= 1 << (bit & 7)
+        return bytes(made)
+
+
+def _hashes(term: str) -> Iterator[int]:
+    """Yield the numbers of a term; each modulo the size of a filter is one of its bits."""
+    # As non-negative integers of PostgreSQL.
+    return (
+        number & 0x7FFFFFFF for number in _numbers(_digest(term.encode(errors="replace")).digest())
+    )
+
+
+def index_records(stream: LogStream) -> bool:
+    """Index the next events of a log; return whether more are left.
+
+    Nothing is done while another process indexes it.
+    """
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO record_index (stream, position) VALUES (%s, 0) ON CONFLICT DO NOTHING",
+            [stream.id],
+        )
+        cursor.execute(
+            "SELECT position FROM record_index WHERE stream = %s FOR UPDATE SKIP LOCKED",
+            [stream.id],
+        )
+        found = cursor.fetchone()
+        if found is None or found[0] >= stream.sequence:
+            return False
+        cursor.execute(
+            "DELETE FROM record_block WHERE stream = %s AND NOT closed RETURNING first", [stream.id]
+        )
+        began = cursor.fetchone()
+        after = found[0] if began is None else began[0] - 1
+        events, end = batches.read_failed_records(
+            stream.application, after=after, until=stream.sequence, most=_BATCHES
+        )
+        _insert(stream.id, _blocks(events))
+        cursor.execute("UPDATE record_index SET position = %s WHERE stream = %s", [end, stream.id])
+    return end < stream.sequence
+
+
+def index_again(stream: LogStream, position: int) -> None:
+    """Index the block of a position again: a body in it was erased."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM record_block WHERE stream = %s AND first <= %s AND last >= %s"
+            " RETURNING first, last, closed",
+            [stream.id, position, position],
+        )
+        row = cursor.fetchone()
+        if row is not None:
+            first, last, closed = row
+            events, _ = batches.read_failed_records(
+                stream.application, after=first - 1, until=last, most=_BATCHES
+            )
+            _insert(stream.id, _blocks(events), closed=closed)
+
+
+def forget_blocks(before: datetime) -> None:
+    """Delete the blocks whose events are dropped."""
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM record_block WHERE received_at < %s", [before])
+
+
+def _blocks(events: Iterable[StoredEvent]) -> Iterator[_NewBlock]:
+    """Yield the blocks of some failed records; each but the last is full."""
+    block: _NewBlock | None = None
+    for each in events:
+        assert isinstance(each.event.data, RecordFailed)
+        terms = terms_of(fields_of(each.event.data, each.event.body))
+        if block is not None and len(block.terms | terms) > TERMS_PER_BLOCK:
+            yield block
+            block = None
+        if block is None:
+            block = _NewBlock(each.sequence, each.sequence, each.received_at, each.received_at)
+        block.last, block.received_at = each.sequence, each.received_at
+        block.terms |= terms
+    if block is not None:
+        yield block
+
+
+def _insert(stream: int, blocks: Iterable[_NewBlock], *, closed: bool = False) -> None:
+    rows = list(blocks)
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO record_block (stream, first, last, since, received_at, bits, closed,"
+            " filter) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
+            [
+                [
+                    *(stream, each.first, each.last, each.since, each.received_at, each.bits),
+                    # Later events begin a block of their own after any but the last.
+                    *(closed or number < len(rows) or each.is_full, each.filter()),
+                ]
+                for number, each in enumerate(rows, 1)
+            ],
+        )
+
+
+def indexed_positions(streams: Collection[int]) -> dict[int, int]:
+    """Return up to which position each log is indexed."""
+    rows = prepared_statements.rows(
+        "SELECT stream, position FROM record_index WHERE stream = ANY(%s::int[])", [list(streams)]
+    )
+    return dict(rows)
+
+
+def candidate_blocks(
+    streams: Sequence[int], terms: Collection[str], *, before: RecordKey | None, most: int
+) -> Iterator[RecordBlock]:
+    """Yield blocks that may have all terms, newest first; at most `most` of the older ones.
+
+    They have events before a key; None: any.
+    """
+    conditions: list[str] = ["stream = ANY(%s::int[])"]
+    parameters: list[object] = [list(streams)]
+    if before is not None:
+        conditions.append("(since, stream, first) < (%s, %s, %s)")
+        parameters += before
+    has_terms = " AND ".join(
+        f"get_bit(filter, {number} % bits) = 1"
+        for term in sorted(terms)
+        for number in _hashes(term)
+    )
+    columns, order = "stream, first, last, received_at", "received_at DESC, stream DESC, first DESC"
+    newest = (
+        f"SELECT * FROM record_block WHERE {' AND '.join(conditions)} ORDER BY {order}"
+        f" LIMIT {_NEWEST}"
+    )
+    yield from _read(
+        f"SELECT {columns} FROM ({newest}) AS newest WHERE {has_terms} ORDER BY {order}", parameters
+    )
+    # Without an order within: PostgreSQL reads the table once, in the order of its pages.
+    older = (
+        f"SELECT {columns} FROM record_block WHERE {' AND '.join(conditions)} AND {has_terms}"
+        f" AND ({order.replace(' DESC', '')}) < (SELECT {order.replace(' DESC', '')}"
+        f" FROM ({newest}) AS newest ORDER BY received_at, stream, first LIMIT 1)"
+        f" ORDER BY {order} LIMIT {most:d}"
+    )
+    yield from _read(older, [*parameters, *parameters])
+
+
+def _read(statement: str, parameters: Sequence[object]) -> list[RecordBlock]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement.replace("% bits", "%% bits"), parameters)  # type: ignore[arg-type]  # psycopg takes any object
+        return [RecordBlock(*row) for row in cursor.fetchall()]

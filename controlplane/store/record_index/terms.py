@@ -1,0 +1,133 @@
+"""What a failed record is found by: its fields, and the words of its texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import Body, RecordFailed
+
+#: A field of a failed record: its path, such as `value.order.id`, and its text.
+Field = tuple[str, str]
+
+_WORD: Final = re.compile(r"\w+")
+#: One part of a query: `field:` or nothing, then a text, in quotes if it has spaces.
+_PART: Final = re.compile(
+    r"(?:(?P<field>[^\W\d][\w.\-]*):)?"
+    r'(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s"]\S*))'
+)
+_ESCAPED: Final = re.compile(r"\\(.)")
+#: Texts in records that are JSON are read as deep as this.
+_DEPTH: Final = 8
+ALLOWED: Final = 'words, "words in this order", or field:value'
+
+
+@dataclass(frozen=True, slots=True)
+class RecordQuery:
+    """Fields that a record has with exactly these values, and words that it has in this order.
+
+    All of them must match. Words are compared without case.
+    """
+
+    fields: tuple[Field, ...]
+    phrases: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> RecordQuery:
+        """Return the query of a text such as `invoice:INV-7 "left late"`; raise InvalidValue."""
+        fields, phrases = [], []
+        for part in _PART.finditer(text):
+            quoted, name = part["quoted"], part["field"]
+            value = part["bare"] if quoted is None else _ESCAPED.sub(r"\1", quoted)
+            if name is not None:
+                fields.append((name, value))
+            elif words := words_of(value):
+                phrases.append(" ".join(words))
+        if not fields and not phrases:
+            raise InvalidValue("q", text, ALLOWED)
+        return cls(tuple(fields), tuple(phrases))
+
+    def terms(self) -> set[str]:
+        """Return terms that each matching record has, see `terms_of`."""
+        words = {word for phrase in self.phrases for word in phrase.split()}
+        return {_field_term(*field) for field in self.fields} | words
+
+    def matched(self, fields: Collection[Field]) -> list[str] | None:
+        """Return the paths of the matching fields of a record, None if it does not match."""
+        paths: list[str] = []
+        for name, value in self.fields:
+            found = [path for path, text in fields if text == value and _has_name(path, name)]
+            if not found:
+                return None
+            paths += found
+        for phrase in self.phrases:
+            padded = f" {phrase} "
+            found = [path for path, text in fields if padded in f" {' '.join(words_of(text))} "]
+            if not found:
+                return None
+            paths += found
+        return list(dict.fromkeys(paths))
+
+
+def fields_of(failed: RecordFailed, body: Body | None) -> list[Field]:
+    """Return the fields of a failed record: `key`, `task`, `position`, `message`, and its own.
+
+    A text that is JSON is also returned by its fields. Redacted fields are not in the log.
+    """
+    found = [("message", failed.failure.message)]
+    for name, value in (("key", failed.key), ("task", failed.task), ("position", failed.position)):
+        if value is not None:
+            found.append((name, str(value)))
+    if body is not None and body.record is not None:
+        found += _leaves("", body.record, _DEPTH)
+    return found
+
+
+def _leaves(path: str, value: Any, depth: int) -> Iterator[Field]:
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from _leaves(f"{path}.{name}" if path else str(name), part, depth)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _leaves(path, part, depth)
+    elif isinstance(value, str):
+        yield path, value
+        if depth and value[:1] in ("{", "["):
+            try:
+                parsed = msgspec.json.decode(value)
+            except (msgspec.DecodeError, RecursionError, UnicodeError):
+                return
+            yield from _leaves(path, parsed, depth - 1)
+    elif value is not None:
+        yield path, msgspec.json.encode(value).decode()
+
+
+def terms_of(fields: Collection[Field]) -> set[str]:
+    """Return the terms of a record: each word, and each field with its value."""
+    terms: set[str] = set()
+    for path, text in fields:
+        terms.update(words_of(text))
+        # A query may name the last parts of a path only.
+        while path:
+            terms.add(_field_term(path, text))
+            path = path.partition(".")[2]
+    return terms
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text in order, without case: runs of letters, digits and `_`."""
+    return _WORD.findall(text.casefold())
+
+
+def _field_term(name: str, value: str) -> str:
+    # No word has a colon.
+    return f"{name}:{value}"
+
+
+def _has_name(path: str, name: str) -> bool:
+    return path == name or path.endswith(f".{name}")

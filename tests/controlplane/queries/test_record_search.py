@@ -1,0 +1,270 @@
+"""Failed records are found by key, position, the value of a field, and words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from arrester.controlplane import models, queries, store
+from arrester.controlplane.history import retention
+from arrester.controlplane.queries import FoundRecords, RecordFilter, RecordOutcome
+from arrester.controlplane.queries.failure_history import record_search
+from arrester.controlplane.store.record_index import blocks
+from arrester.controlplane.store.record_index.terms import RecordQuery, fields_of, terms_of
+from arrester.domain.errors import InvalidValue
+from arrester.domain.events import (
+    Body,
+    Event,
+    FinalResponse,
+    RecordFailed,
+    ResumeHow,
+    TaskPaused,
+    TaskResumed,
+)
+from tests import histories
+from tests.controlplane import streams
+from tests.histories import APPLICATION, FAILURE
+
+pytestmark = pytest.mark.django_db
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def failed(position: int, record: dict[str, Any] | None = None, **values: Any) -> Event:
+    """Return a failed record with these fields."""
+    key, message = values.pop("key", None), values.pop("message", "no delay")
+    data = RecordFailed(
+        task="JFK",
+        position=position,
+        failure=replace(FAILURE, message=message),
+        response=values.pop("response", FinalResponse.CONTINUE),
+        key=key,
+    )
+    body = Body(record=record, **values) if record is not None else None
+    return histories.event(data, minute=position % 60, body=body)
+
+
+def append(
+    *events: Event, minute: int = 0, application: str = APPLICATION, indexed: bool = True
+) -> None:
+    received_at = NOON + timedelta(minutes=minute)
+    streams.append(events, received_at=received_at, application=application)
+    if indexed:
+        index(application)
+
+
+def index(application: str = APPLICATION) -> None:
+    while store.index_records(store.read_stream(application)):
+        pass
+
+
+def find(q: str, **wanted: Any) -> FoundRecords:
+    page = {name: wanted.pop(name) for name in ("cursor", "limit") if name in wanted}
+    return queries.find_records(RecordFilter(q=q, **wanted), **page)
+
+
+def positions(q: str, **wanted: Any) -> list[int | None]:
+    return [position_of(each) for each in find(q, **wanted).rows]
+
+
+def position_of(found: queries.FoundRecord) -> int | None:
+    data = found.failure.event.data
+    assert isinstance(data, RecordFailed)
+    return data.position
+
+
+RECORDS: Sequence[Event] = (
+    failed(1, {"invoice": "INV-001-0017", "dep_delay": 12}, key="B6 1"),
+    failed(2, {"invoice": "INV-001-0018", "note": "Crew was LATE, twice", "paid": True}),
+    failed(3, {"value": json.dumps({"order": {"id": "A-7", "items": [{"sku": "x1"}]}})}),
+    failed(4, {"order": {"id": "A-7"}, "nothing": None}, message="left 1,301 minutes late"),
+    failed(5),
+)
+
+
+@pytest.mark.parametrize(
+    ("q", "found"),
+    [
+        ("invoice:INV-001-0017", [1]),
+        ("INV-001-0017", [1]),
+        ("inv-001", [2, 1]),
+        # A word is found as a whole.
+        ("INV-001-001", []),
+        ("invoice:inv-001-0017", []),
+        ("invoice:INV-001", []),
+        ('key:"B6 1"', [1]),
+        ("position:4", [4]),
+        ("task:JFK position:5", [5]),
+        ("late", [4, 2]),
+        ('"crew was late"', [2]),
+        ('"late crew"', []),
+        ("late crew", [2]),
+        ("paid:true", [2]),
+        ("dep_delay:12", [1]),
+        ("id:A-7", [4, 3]),
+        ("order.id:A-7", [4, 3]),
+        ("value.order.id:A-7", [3]),
+        ("sku:x1", [3]),
+        ("nothing:null", []),
+        ('message:"left 1,301 minutes late"', [4]),
+        ('"1,301 minutes"', [4]),
+        ("invoice:INV-001-0018 late", [2]),
+        ("invoice:INV-001-0017 late", []),
+    ],
+)
+@pytest.mark.parametrize("indexed", [True, False])
+def test_records_are_found_by_fields_and_words(q: str, found: list[int], indexed: bool) -> None:
+    append(*RECORDS, indexed=indexed)
+    assert positions(q) == found
+
+
+def test_the_matching_fields_are_named() -> None:
+    append(*RECORDS)
+    assert find("id:A-7 x1").rows[0].matches == ("value.order.id", "value", "value.order.items.sku")
+    assert find("late").rows[0].matches == ("message",)
+
+
+@pytest.mark.parametrize("q", ["", "  ", '""', "—", "x" * 501])
+def test_a_query_without_a_word_or_too_long_is_refused(q: str) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        find(q)
+    assert caught.value.name == "q"
+
+
+def test_each_match_is_found_once_over_pages_newest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a search through all records, with small blocks and few of them in a page."""
+    monkeypatch.setattr(blocks, "TERMS_PER_BLOCK", 12)
+    monkeypatch.setattr(blocks, "_NEWEST", 3)
+    monkeypatch.setattr(record_search, "_BLOCKS", 4)
+    random = Random(7)
+    for minute in range(30):
+        for application in (APPLICATION, "billing"):
+            some = [
+                failed(minute * 10 + n, {"n": random.randrange(3), "x": random.randrange(500)})
+                for n in range(random.randrange(1, 4))
+            ]
+            append(*some, minute=minute, application=application, indexed=random.random() < 0.5)
+    assert models.RecordBlock.objects.filter(closed=False).count() <= 2
+    assert models.RecordBlock.objects.count() > 10
+
+    everything = [
+        each
+        for application in (APPLICATION, "billing")
+        for each in store.read_failed_records(application, after=0, until=10**6, most=10**6)[0]
+    ]
+    for q in ("n:1", "n:2 x:7", "2", "task:JFK", "x:499"):
+        query = RecordQuery.parse(q)
+        expected = [
+            (each.received_at, each.application, each.sequence)
+            for each in everything
+            if query.matched(fields_of(each.event.data, each.event.body)) is not None  # type: ignore[arg-type]
+        ]
+        found, cursor = [], None
+        for _ in range(200):
+            page = find(q, limit=5, cursor=cursor)
+            found += [
+                (each.failure.received_at, each.failure.application, each.failure.sequence)
+                for each in page.rows
+            ]
+            cursor = page.next
+            if cursor is None:
+                break
+        assert sorted(found) == sorted(expected)
+        assert [each[0] for each in found] == sorted((each[0] for each in found), reverse=True)
+
+
+def test_a_filter_has_all_bits_of_its_terms_and_few_of_others() -> None:
+    append(*(failed(n, {"id": f"{n:08x}"}) for n in range(400)))
+    whole = models.RecordBlock.objects.count()
+    assert whole == -(-400 * 4 // blocks.TERMS_PER_BLOCK) or whole <= 3
+    streams_of = [store.read_stream(APPLICATION).id]
+    for n in range(0, 400, 40):
+        terms = terms_of([("id", f"{n:08x}")])
+        found = list(store.candidate_blocks(streams_of, terms, before=None, most=10))
+        assert any(each.first <= n + 1 <= each.last for each in found)
+    missing = sum(
+        len(list(store.candidate_blocks(streams_of, {f"missing{n}"}, before=None, most=10)))
+        for n in range(200)
+    )
+    assert missing <= 5
+
+
+def test_a_record_with_more_terms_than_a_block_is_found() -> None:
+    append(failed(1, {"text": " ".join(f"w{n}" for n in range(3_000))}), failed(2, {"a": "b"}))
+    assert positions("w0 w2999") == [1]
+    assert positions("a:b") == [2]
+
+
+def test_only_the_newest_events_that_are_not_indexed_are_searched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(record_search, "_TAIL", 3)
+    append(*(failed(n, {"a": "b"}) for n in range(8)), indexed=False)
+    page = find("a:b")
+    assert [position_of(each) for each in page.rows] == [7, 6, 5]
+    assert page.not_indexed == {APPLICATION: 5}
+    index()
+    assert positions("a:b") == [7, 6, 5, 4, 3, 2, 1, 0]
+    assert find("a:b").not_indexed == {}
+
+
+def test_blocks_are_dropped_with_their_events() -> None:
+    streams.append_late(5)
+    index()
+    before = models.RecordBlock.objects.count()
+    retention.retain(days=30, replay_days=30)
+    assert 0 < models.RecordBlock.objects.count() <= before
+    assert len(find("task:JFK").rows) == 5
+
+
+def test_an_application_filters() -> None:
+    append(failed(1, {"a": "b"}))
+    append(failed(2, {"a": "b"}), application="billing")
+    assert positions("a:b") == [2, 1]
+    assert positions("a:b", application="billing") == [2]
+
+
+def test_an_interrupted_run_of_the_index_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    append(*RECORDS[:2])
+    streams.append(RECORDS[2:], received_at=NOON)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(blocks, "_insert", killed)
+        with pytest.raises(KeyboardInterrupt):
+            index()
+    assert positions("id:A-7") == [4, 3]
+    index()
+    assert positions("id:A-7") == [4, 3]
+    assert positions("late") == [4, 2]
+
+
+def test_what_became_of_a_record() -> None:
+    def outcome(position: int) -> RecordOutcome:
+        return find(f"position:{position}").rows[0].outcome
+
+    append(*histories.started(), failed(1), failed(2), histories.dead_lettered([2]))
+    assert (outcome(1), outcome(2)) == (RecordOutcome.SKIPPED, RecordOutcome.DEAD_LETTER)
+    append(histories.redriven([2]))
+    assert outcome(2) is RecordOutcome.REDRIVEN
+
+    append(failed(7, response=FinalResponse.PAUSE), *histories.paused(7)[1:])
+    append(failed(8, response=FinalResponse.PAUSE))
+    assert (outcome(7), outcome(8)) == (RecordOutcome.STOPS_TASK, RecordOutcome.HELD)
+    skip = TaskResumed(task="JFK", how=ResumeHow.SKIP, position=7, actor="ada")
+    append(histories.event(skip), histories.held(0))
+    assert outcome(7) is RecordOutcome.SKIPPED
+
+    append(failed(9, response=FinalResponse.PAUSE))
+    assert outcome(9) is RecordOutcome.UNKNOWN
+    append(histories.event(TaskPaused(task="JFK", position=9, failure=FAILURE)))
+    retry = TaskResumed(task="JFK", how=ResumeHow.RETRY, position=9, actor="ada")
+    append(histories.event(retry), histories.held(0))
+    assert outcome(9) is RecordOutcome.PROCESSED
