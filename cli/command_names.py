@@ -11,6 +11,7 @@ REST_COMMANDS: dict[str, dict[str, str]] = {
         "tasks": "lists",
         "errors": "lists",
         "failures": "lists",
+        "find": "lists",
         "commands": "lists",
         "alerts": "lists",
         "dead-letters": "dead_letters",

@@ -104,6 +104,7 @@ _APPLICATION_ROWS = [row for row in KINDS.values() if row.subject is Subject.APP
 urlpatterns = [
     path("", overview.overview, name="overview"),
     path("search", search.search, name="search"),
+    path("records/<str:application>/<int:sequence>", search.record, name="record"),
     path("problems", overview.problems, name="problems"),
     path("pipelines", pipelines.pipelines, name="pipelines"),
     path("pipelines/<str:application>/<str:name>", pipelines.pipeline, name="pipeline"),

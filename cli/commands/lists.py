@@ -169,6 +169,31 @@ def failures(
 
 
 @click.command()
+@click.argument("text", metavar="TEXT")
+@APPLICATION
+@LIMIT
+@with_session
+def find(session: Session, *, text: str, application: str | None, limit: int) -> None:
+    """Find failed records by field:value, key:K, position:N, or words; newest first.
+
+    \b
+    arrester find invoice:INV-001-0017
+    arrester find 'dest:JFK "minutes late"'
+    """
+    columns: tuple[Column, ...] = (
+        ("AGE", lambda row: age(row["event"]["received_at"])),
+        ("TASK", lambda row: task_name(row["event"])),
+        ("POSITION", lambda row: row["event"]["first_position"]),
+        ("OUTCOME", "outcome"),
+        ("MATCHES", lambda row: ", ".join(row["matches"])),
+        ("STAGE", lambda row: row["event"]["failure"]["stage"]),
+        ("CLASS", lambda row: short(row["event"]["failure"]["exception_class"])),
+        ("MESSAGE", lambda row: _message(row["event"]["failure"])),
+    )
+    print_list(session, "records", columns, application, limit, "no record that matches", q=text)
+
+
+@click.command()
 @APPLICATION
 @TASK
 @click.option("--rollout", metavar="ID", help="The commands that a rollout has issued.")

@@ -66,6 +66,12 @@ urlpatterns = [
         failures.RevealView.as_view(),
         name="api-reveal",
     ),
+    path("records", failures.RecordsView.as_view(), name="api-records"),
+    path(
+        "records/<str:application>/<int:sequence>",
+        failures.OneRecordView.as_view(),
+        name="api-record",
+    ),
     path("errors", error_groups.ErrorGroupsView.as_view(), name="api-errors"),
     path("errors/acts", error_groups.ActOnGroupsView.as_view(), name="api-act-on-groups"),
     path(

@@ -14,7 +14,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from arrester.controlplane.access import Person
-from arrester.controlplane.queries import Checkpoints, Summary, pipeline_key
+from arrester.controlplane.queries import Checkpoints, RecordOutcome, Summary, pipeline_key
 from arrester.dashboard.components import attention
 from arrester.dashboard.text import event_text
 from arrester.domain.commands.kinds import KINDS
@@ -113,7 +113,32 @@ LOOKS = {
     "RETRY": Look("is-open", "again"),
     "AS_IN_THE_CODE": Look("is-quiet", "check", "AS IN THE CODE"),
     "HANDLER": Look("is-quiet", "question"),
+    "STOPS_TASK": Look("is-paused", "pause", "STOPS TASK"),
+    "HELD": Look("is-paused", "stack"),
+    "DEAD_LETTER": Look("is-lost", "warning", "DEAD LETTER"),
+    "REDRIVEN": Look("is-open", "again"),
+    "PROCESSED": Look("is-running", "check"),
+    "DISCARDED": Look("is-quiet", "stop"),
+    "SKIPPED": Look("is-lost", "arrow"),
+    "UNKNOWN": Look("is-quiet", "question"),
 }
+#: What became of a failed record.
+_OUTCOMES = {
+    RecordOutcome.STOPS_TASK: "Its task is stopped at this record.",
+    RecordOutcome.HELD: "Its task holds it.",
+    RecordOutcome.DEAD_LETTER: "It waits as a dead letter.",
+    RecordOutcome.REDRIVEN: "Its dead letter was redriven and is not processed yet.",
+    RecordOutcome.PROCESSED: "It was processed after its failure.",
+    RecordOutcome.DISCARDED: "Its dead letter was discarded.",
+    RecordOutcome.SKIPPED: "It was left out, without a dead letter: only this log has it.",
+    RecordOutcome.UNKNOWN: "The log does not have what followed.",
+}
+
+
+@register.filter
+def outcome_text(outcome: RecordOutcome) -> str:
+    """Return what became of a failed record as a sentence."""
+    return _OUTCOMES[outcome]
 
 
 @register.filter

@@ -48,6 +48,8 @@ class Scene(NamedTuple):
     waiting: UUID
     dead_letter: int
     dead_letter_id: str
+    #: The failure of the record with hostile texts.
+    failure: int
     #: The position of the log.
     until: int
 
@@ -105,6 +107,7 @@ def build(story: Story) -> Scene:
         waiting=waiting,
         dead_letter=newest.sequence,
         dead_letter_id=newest.id,
+        failure=queries.task(odd.digest).state.failure_sequence,
         until=queries.positions()["flights"],
     )
 
@@ -175,6 +178,8 @@ def pages(scene: Scene) -> dict[str, str]:
         "pipeline-24h": f"{reverse('pipeline', args=['flights', 'delays'])}?range=24h",
         "pipeline-lost": reverse("pipeline", args=["orders", "ingest"]),
         "search": f"{reverse('search')}?q=e",
+        "search-records": f"{reverse('search')}?q=position:151974",
+        "record": reverse("record", args=["flights", scene.failure]),
         **{f"application-{tab}": f"{application}?tab={tab}" for tab in applications.TABS},
         "application-dense": orders,
         "application-ended": reverse("application", args=["ended"]),

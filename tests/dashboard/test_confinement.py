@@ -80,6 +80,8 @@ def side(word: str) -> Side:
         "api-feed-all": f"{reverse('api-feed')}?last=100",
         "api-feed-one": f"{reverse('api-feed')}?last=100&application={word}",
         "search-hidden": f"{reverse('search')}?q={HIDDEN[:3]}",
+        "search-records": f"{reverse('search')}?q=of:{word}",
+        "api-records-found": f"{reverse('api-records')}?q={word}",
         "resume-many-selected": f"{reverse('resume-many-dialog')}?task={task.digest}",
         "dismiss-many-selected": f"{reverse('dismiss-many-dialog')}?task={task.digest}",
         **{

@@ -1,4 +1,4 @@
-"""REST: failed records."""
+"""REST: failed records: lists, a search, one with its history, and its masked fields."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from arrester.controlplane import actions, queries
 from arrester.dashboard.rest import base
 from arrester.dashboard.rest.problems import PROBLEMS
+from arrester.dashboard.rest.resources.feed import StoredEventRowSerializer
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 from arrester.domain.events import Failure, FailuresCounted, RecordFailed, StoredEvent
 from arrester.domain.identity.names import task_id
@@ -128,6 +129,100 @@ def check_cause(wanted: queries.FailureFilter | queries.DeadLetterFilter) -> Non
         queries.check_class(wanted.exception_class)
     if wanted.fingerprint is not None:
         queries.check_group(wanted.fingerprint, wanted.application)
+
+
+RECORD = "The source row without masked fields; null: it was not reported, or is erased."
+
+
+class RecordQuerySerializer(base.PageQuerySerializer):
+    q = serializers.CharField(
+        help_text='Words, "words in this order" in quotes, and field:value with the exact value;'
+        " all must match. Fields are those of the record, key, task, position and message."
+    )
+
+    class Meta:
+        struct = queries.RecordFilter
+
+
+class FoundRecordSerializer(serializers.Serializer[Any]):
+    """A failure of a record that matches."""
+
+    event = FailureSerializer(source="failure")
+    matches = serializers.ListField(
+        child=serializers.CharField(), help_text="The fields that match, nested ones by path."
+    )
+    outcome = serializers.ChoiceField(
+        [each.value for each in queries.RecordOutcome], help_text="What became of the record."
+    )
+    record = serializers.JSONField(
+        source="failure.event.body.record",
+        default=None,
+        help_text=RECORD,
+    )
+
+
+class FoundRecordsSerializer(serializers.Serializer[Any]):
+    """Some matching failures, and the cursor to continue with."""
+
+    results = FoundRecordSerializer(many=True, source="rows")
+    next = serializers.CharField(allow_null=True, help_text="Null: the list ends here.")
+    searched_until = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Of a page that is not full and has a `next`: the time up to which it searched.",
+    )
+    not_indexed = serializers.DictField(
+        child=serializers.IntegerField(),
+        help_text="By application: its newest events that the index does not have yet.",
+    )
+
+
+class RecordsView(base.ListView):
+    """Failed records by what they have."""
+
+    query = RecordQuerySerializer
+    page = FoundRecordsSerializer
+    operation_id = "records_find"
+
+    def find(self, wanted: queries.RecordFilter, **page: Any) -> queries.FoundRecords:
+        """Find failed records that were reported in full, newest first.
+
+        Masked and erased values match nothing.
+        """
+        return queries.find_records(wanted, **page)
+
+
+class RecordHistorySerializer(StructSerializer):
+    """A failed record, and all that happened to it."""
+
+    event = FailureSerializer(source="failure")
+    record = serializers.JSONField(
+        source="failure.event.body.record", default=None, help_text=RECORD
+    )
+    dead_letter = serializers.CharField(
+        source="dead_letter.id", default=None, help_text="The id of its dead letter."
+    )
+    history = StoredEventRowSerializer(
+        many=True, source="events", help_text="The events about it, newest first."
+    )
+
+    class Meta:
+        struct = queries.RecordHistory
+        fields = ("event", "record", "outcome", "dead_letter", "history", "older", "newer")
+        help = {
+            "outcome": "What became of the record.",
+            "older": "The position in the log of the failed record of the task before it.",
+            "newer": "The position in the log of the next failed record of the task.",
+        }
+
+
+class OneRecordView(base.RestView):
+    """One failed record."""
+
+    @extend_schema(operation_id="record", responses={200: RecordHistorySerializer} | PROBLEMS)
+    def get(self, request: Request, application: str, sequence: int) -> Response:
+        """Return a record by the position of one of its failures in the log."""
+        found = queries.record_history(application, sequence)
+        return Response(RecordHistorySerializer(found).data)
 
 
 class RevealSerializer(serializers.Serializer[Any]):

@@ -59,7 +59,22 @@ document.addEventListener("click", (event) => {
 document.addEventListener("keydown", (event) => {
   if ((event.ctrlKey || event.metaKey) && event.key === "k" && on()) openSearch(event);
 });
-// The arrows move between field and results; Enter in the field opens the first one.
+// The arrows move between field and results; Enter in the field opens the first one, when it is
+// that of the text: the answer to the last letters may still come.
+let opensFirst = false;
+
+function openFirst() {
+  const found = search.querySelector("[data-found]");
+  const text = search.querySelector("input").value.trim();
+  if (found?.dataset.found !== text) return;
+  opensFirst = false;
+  const first = search.querySelector("#found a");
+  if (first) first.click();
+  else search.querySelector("form").submit();
+}
+
+search?.querySelector("#found").addEventListener("htmx:afterSwap", () => { if (opensFirst) openFirst(); });
+search?.querySelector("input").addEventListener("input", () => { opensFirst = false; });
 search?.addEventListener("keydown", (event) => {
   const stops = [search.querySelector("input"), ...search.querySelectorAll("#found a")];
   const at = stops.indexOf(document.activeElement);
@@ -71,9 +86,10 @@ search?.addEventListener("keydown", (event) => {
   } else if (step && at >= 0) {
     event.preventDefault();
     stops[Math.min(Math.max(at + step, 0), stops.length - 1)].focus();
-  } else if (event.key === "Enter" && at === 0 && stops.length > 1) {
+  } else if (event.key === "Enter" && at === 0 && stops[0].value.trim()) {
     event.preventDefault();
-    stops[1].click();
+    opensFirst = true;
+    openFirst();
   }
 });
 

@@ -48,6 +48,31 @@ def test_without_shared_workers_a_page_is_live_by_itself(
     page.context.close()
 
 
+def test_enter_opens_the_first_result_of_what_was_typed_last(page: Page, story: Story) -> None:
+    story.pauses("JFK", held=5)
+    story.pauses("EWR", record={"invoice": "INV-001-0017"})
+    open_live(page, "/errors")
+    page.keyboard.press("Control+k")
+    # Faster than the results come.
+    page.keyboard.type("jf")
+    page.keyboard.type("k")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="delays_JFK")).to_be_visible()
+
+    page.keyboard.press("Control+k")
+    page.keyboard.type("invoice:INV-001-0017")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Record of delays_EWR at 151,974")).to_be_visible()
+    expect(page.get_by_text("Its task is stopped at this record.")).to_be_visible()
+    assert violations(page) == []
+
+    page.keyboard.press("Control+k")
+    page.keyboard.type("invoice:INV-001-0018")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Search")).to_be_visible()
+    expect(page.get_by_text("No matches")).to_be_visible()
+
+
 def test_the_search_and_an_earlier_state_need_the_keyboard_only(page: Page, story: Story) -> None:
     story.pauses("JFK", held=5)
     open_live(page, "/errors")
@@ -55,9 +80,9 @@ def test_the_search_and_an_earlier_state_need_the_keyboard_only(page: Page, stor
     page.keyboard.press("Control+k")
     page.keyboard.type("jfk")
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_role("link", name="delays_JFK")).to_be_visible()
+    expect(dialog.get_by_role("link", name="delays_JFK flights")).to_be_visible()
     page.keyboard.press("ArrowDown")
-    expect(dialog.get_by_role("link", name="delays_JFK")).to_be_focused()
+    expect(dialog.get_by_role("link", name="delays_JFK flights")).to_be_focused()
     page.keyboard.press("ArrowUp")
     expect(dialog.get_by_role("searchbox")).to_be_focused()
     page.keyboard.press("Escape")

@@ -193,8 +193,9 @@ def test_the_search_finds_each_kind_by_a_part_of_its_name(flights: Story, viewer
         ("older", set()),
     ]:
         found = viewer.get(url, {"q": asked}, headers=HTMX).content.decode()
-        assert set(re.findall(r'class="what break" href="([^"]+)"', found)) == links, asked
-        assert ("No name contains" in found) == (not links)
+        names, _, _ = found.partition("<h2>Failed records")
+        assert set(re.findall(r'class="what break" href="([^"]+)"', names)) == links, asked
+        assert ("No name contains" in found) == (not links and "Failed records" not in found)
         assert found in text(viewer, f"{url}?{urlencode({'q': asked})}")
     assert "Enter a part of a name" in text(viewer, url)
     text(viewer, f"{url}?q={'a' * 201}", status=400)
@@ -569,3 +570,48 @@ def test_rest_has_the_same_lists(flights: Story, viewer: Client) -> None:
     assert NA.fingerprint in {
         each["fingerprint"] for each in viewer.get("/api/errors").json()["results"]
     }
+
+
+def test_the_search_finds_failed_records_and_what_became_of_them(
+    flights: Story, viewer: Client
+) -> None:
+    task = flights.pauses("JFK", held=5)
+    flights.skips("EWR", 3)
+    url = reverse("search")
+    [row] = queries.find_records(queries.RecordFilter(q="key:HA51")).rows
+    record = reverse("record", args=["flights", row.failure.sequence])
+    for asked in ("key:HA51", "ha51", "position:151974", "task:JFK"):
+        found = viewer.get(url, {"q": asked}, headers=HTMX).content.decode()
+        assert f'href="{record}"' in found
+        assert "STOPS TASK" in found
+    assert "DEAD LETTER" in text(viewer, f"{url}?q=key:UA1545")
+    assert "no failed record matches it" in text(viewer, f"{url}?q=key:XX")
+    # No word, but perhaps a part of a name.
+    text(viewer, f"{url}?q=—")
+
+    page = text(viewer, record)
+    assert "Its task is stopped at this record." in page
+    assert reverse("task", args=[task.digest]) in page
+    assert "151,974</h1>" in page
+    text(viewer, reverse("record", args=["flights", 1]), status=404)
+
+
+def test_the_page_of_a_record_has_all_that_happened_to_it(flights: Story, viewer: Client) -> None:
+    task = flights.pauses("JFK", held=5)
+    command = actions.resume_task(task.digest, actor="ana", reason="mended").id
+    flights.resumes("JFK", command)
+    flights.pauses("JFK", held=5)
+    newest, oldest = queries.find_records(queries.RecordFilter(q="task:JFK")).rows
+    history = queries.record_history("flights", oldest.failure.sequence)
+    names = [each.event.type for each in history.events]
+    assert names == [
+        *("TaskPaused", "RecordFailed", "TaskResumed", "CommandIssued", "TaskPaused"),
+        "RecordFailed",
+    ]
+    assert (history.older, history.newer) == (None, newest.failure.sequence)
+    assert history.outcome is newest.outcome is queries.RecordOutcome.STOPS_TASK
+    page = text(viewer, reverse("record", args=["flights", oldest.failure.sequence]))
+    assert page.count('id="event-') == len(names)
+    api = viewer.get(reverse("api-record", args=["flights", oldest.failure.sequence])).json()
+    assert [each["type"] for each in api["history"]] == names
+    assert (api["outcome"], api["newer"]) == ("STOPS_TASK", newest.failure.sequence)

@@ -64,6 +64,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
     app, cause = story.application, TYPO.fingerprint
     dead_letter = queries.dead_letters(queries.DeadLetterFilter(application=app), limit=1).rows[0]
     quarantined = queries.quarantine(limit=1).rows[0]
+    failure = queries.failures(queries.FailureFilter(task=task), limit=1).rows[0]
     arguments: Mapping[str, list[object]] = {
         "application": [app],
         "policy-dialog": [app],
@@ -88,6 +89,8 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "dead-letter-record": [app, dead_letter.id],
         "edit-record-dialog": [app, dead_letter.id],
         "api-dead-letter-record": [app, dead_letter.id],
+        "record": [app, failure.sequence],
+        "api-record": [app, failure.sequence],
         "dead-letter-event": [app, dead_letter.sequence],
         "dismiss-entry-dialog": [quarantined.id],
         "pipeline": [app, story.pipeline],
@@ -110,7 +113,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "error": [f"tab={tab}" for tab in ERROR_TABS],
         "overview": ["range=30d", "range=7d"],
         "held": [f"application={app}"],
-        "search": ["q=d"],
+        "search": ["q=d", "q=position:151974"],
         "tasks": [f"application={app}&state=PAUSED"],
     }
     needs = {
@@ -123,6 +126,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "rollout-dialog": f"?application={app}",
         "discard-dialog": f"?application={app}",
         "redrive-dialog": f"?record={app}/{dead_letter.id}",
+        "api-records": "?q=position:151974",
         "groups-dialog": f"?act=RESOLVE&group={app}/{cause}",
     }
     names = {name for name in get_resolver().reverse_dict if isinstance(name, str)} - NO_PAGES
