@@ -1,6 +1,7 @@
 """Refuse words that the glossary replaces, in pages, templates, static files and Python.
 
-In Python these are messages, comments, docstrings, and the names that a module defines.
+In Python these are messages, comments, docstrings, and the names that a module defines. Sentences
+of the documentation that are too long are refused too.
 """
 
 from __future__ import annotations
@@ -16,6 +17,13 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**/*.md")
+#: Pages whose sentences are short. The changelog and decision records stay as they were written.
+PROSE = (
+    *("README.md", "docs/*.md", "docs/explanation/*.md", "docs/how-to/**/*.md"),
+    *("docs/reference/*.md", "docs/tutorial/*.md"),
+)
+#: The most words of a sentence.
+SENTENCE_WORDS = 30
 TEMPLATES = ("dashboard/templates/**/*.html",)
 STATIC = ("dashboard/static/dashboard/*.js", "dashboard/static/dashboard/*.css")
 CODE = tuple(
@@ -117,6 +125,29 @@ def page_text(source: str) -> str:
     return _without(r"^```.*?^```|`[^`\n]*`", source)
 
 
+def long_sentences(source: str) -> list[str]:
+    """Return a line for each sentence of a page that has too many words.
+
+    Code within a line is one word. Code blocks, tables and headings have no sentences.
+    """
+    text = _without(r"^ *```.*?^ *```$|^(?: *[|#<]| {4})[^\n]*", source)
+    text = re.sub(r"`[^`\n]+`", "code", text)
+    text = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", text)
+    ends = re.finditer(r"(?<=[.!?])[\"*_)]*\s|\n\s*\n|^ *(?:[-*]|\d+\.) ", text, re.MULTILINE)
+    found: list[str] = []
+    start = 0
+    for end in [*(each.end() for each in ends), len(text)]:
+        sentence = text[start:end]
+        words = sum(re.search(r"\w", word) is not None for word in sentence.split())
+        if words > SENTENCE_WORDS:
+            line = text.count("\n", 0, end - len(sentence.lstrip())) + 1
+            found.append(
+                f"line {line}: {words} words in a sentence: write at most {SENTENCE_WORDS}"
+            )
+        start = end
+    return found
+
+
 def template_text(source: str) -> str:
     """Return a template without tags, with its line numbers."""
     return _without(r"\{[%#].*?[%#]\}|\{\{.*?\}\}|<[^>]*>", source)
@@ -180,6 +211,7 @@ def module_faults(source: str) -> list[str]:
 
 CHECKED: tuple[tuple[tuple[str, ...], Callable[[str], list[str]]], ...] = (
     (PAGES, lambda source: faults(page_text(source))),
+    (PROSE, long_sentences),
     (TEMPLATES, lambda source: faults(template_text(source))),
     (STATIC, faults),
     (CODE, lambda source: [*faults(messages(source)), *module_faults(source)]),

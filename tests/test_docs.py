@@ -178,6 +178,18 @@ def test_the_language_check_reads_comments_and_docstrings() -> None:
     ]
 
 
+def test_the_language_check_counts_the_words_of_sentences() -> None:
+    short, long = " ".join(["word"] * 30) + ".", " ".join(["word"] * 31) + "."
+    fault = "31 words in a sentence: write at most 30"
+    assert check_language.long_sentences(f"{short} {short}\n\n- {short}\n1. {short}\n") == []
+    assert check_language.long_sentences(f"{short} *{short}*\n{long}") == [f"line 2: {fault}"]
+    assert check_language.long_sentences(f"Words:\n\n- Word.\n- {long}") == [f"line 4: {fault}"]
+    unread = f"# {long}\n| {long} |\n   | {long} |\n```\n{long}\n```\n\n    {long}\n"
+    assert check_language.long_sentences(unread) == []
+    span = f"`{long}` [word word](https://{long})"
+    assert check_language.long_sentences(" ".join([span] * 10)) == []
+
+
 @pytest.mark.parametrize(
     "source",
     [
