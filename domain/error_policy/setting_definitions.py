@@ -287,8 +287,8 @@ HELD_LIMIT_RESPONSE = _choice(
 )
 HELD_CHUNK_RECORDS = _count(
     "held.chunk.records",
-    "Held records of resumed tasks that the first chunk processes, about. Chunks become larger if "
-    "their records take less than 2 s, and smaller above 5 s; the time of the jobs does not count.",
+    "Held records of resumed tasks in the first chunk, about. Chunks grow if their records take "
+    "less than 2 s, and shrink above 5 s.",
     10_000,
     1,
     1_000_000,
