@@ -37,6 +37,7 @@ from arrester.controlplane.store.batches import (
     heads_of_batches,
     read_failed_records,
     vacuum,
+    with_bodies,
 )
 from arrester.controlplane.store.failures import CANDIDATES, FailureQuery, read_failures
 from arrester.controlplane.store.limit_counts import Limit, count_reached
@@ -87,7 +88,7 @@ from arrester.controlplane.store.record_index.blocks import (
     index_records,
     indexed_positions,
 )
-from arrester.controlplane.store.record_index.terms import RecordQuery, fields_of
+from arrester.controlplane.store.record_index.terms import RecordQuery, fields_of, record_fields
 from arrester.controlplane.store.snapshot_rows import (
     LogBeginning,
     StoredState,
@@ -151,9 +152,9 @@ __all__ = [
     "read_next_stops", "read_notes_on_command", "read_of_task", "read_one", "read_positions",
     "read_quarantine", "read_quarantined_entry", "read_runs", "read_state_changes",
     "read_stored", "read_stream", "read_task_history", "read_task_state_changes",
-    "read_waiting_entries", "record_batches", "reset_cursor", "run_ends", "save_base",
-    "seen_batches", "send_lock", "send_seen_batches", "snapshot_states", "snapshot_views",
-    "states_at", "terminate_stuck_fold", "try_alert_lock", "try_fold_lock",
+    "read_waiting_entries", "record_batches", "record_fields", "reset_cursor", "run_ends",
+    "save_base", "seen_batches", "send_lock", "send_seen_batches", "snapshot_states",
+    "snapshot_views", "states_at", "terminate_stuck_fold", "try_alert_lock", "try_fold_lock",
     "try_housekeeping_lock", "try_maintenance_lock", "try_snapshot_lock", "vacuum",
-    "wait_for_agent_user_lock", "wait_for_snapshot_lock", "waiting_at_most",
+    "wait_for_agent_user_lock", "wait_for_snapshot_lock", "waiting_at_most", "with_bodies",
 ]  # fmt: skip

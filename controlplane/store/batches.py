@@ -237,6 +237,21 @@ def read_failed_records(
     return failed, min(until, end)
 
 
+def with_bodies(events: Sequence[StoredEvent]) -> list[StoredEvent]:
+    """Return events with their bodies, as far as these can be read; each batch is read once."""
+    places: defaultdict[tuple[str, UUID], list[StoredEvent]] = defaultdict(list)
+    for each in events:
+        places[each.application, each.batch].append(each)
+    found: dict[tuple[str, int], StoredEvent] = {}
+    for (application, _), some in places.items():
+        first, last = some[0].sequence, some[0].sequence
+        for each in some:
+            first, last = min(first, each.sequence), max(last, each.sequence)
+        read, _ = read_failed_records(application, after=first - 1, until=last, most=1)
+        found |= {(application, each.sequence): each for each in read}
+    return [found.get((each.application, each.sequence), each) for each in events]
+
+
 def _with_body(stored: StoredEvent, body: Body) -> StoredEvent:
     return replace(stored, event=replace(stored.event, body=body))
 

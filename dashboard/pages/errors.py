@@ -39,6 +39,7 @@ DIGITS = len(str(MAX_BIGINT))
 TABS = {
     "trace": "Stack trace",
     "record": "Record",
+    "fields": "Field values",
     "tasks": "Affected tasks",
     "why": "Grouping",
     "notes": "Notes and history",
@@ -234,6 +235,8 @@ def _of_tab(tab: str, group: GroupState, query: QueryDict) -> dict[str, Any]:
                 "affected": queries.affected(group.application, group.fingerprint, live=live),
                 "checkpoints": queries.checkpoints([group.application]),
             }
+        case "fields":
+            return {"statistics": queries.group_fields(group.application, group.fingerprint)}
         case "notes":
             history = queries.group_history(group.application, group.fingerprint, limit=100)
             return {"history": history}

@@ -84,7 +84,12 @@ urlpatterns = [
         error_groups.GroupHistoryView.as_view(),
         name="api-group-history",
     ),
-    # After the two others: a fingerprint may contain any character.
+    path(
+        "errors/<str:application>/<path:fingerprint>/fields",
+        error_groups.GroupFieldsView.as_view(),
+        name="api-error-fields",
+    ),
+    # After the others: a fingerprint may contain any character.
     path(
         "errors/<str:application>/<path:fingerprint>",
         error_groups.OneErrorGroupView.as_view(),

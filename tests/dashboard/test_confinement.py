@@ -71,6 +71,7 @@ def side(word: str) -> Side:
         **{f"error?tab={tab}": f"{reverse('error', args=error)}?tab={tab}" for tab in ERROR_TABS},
         "api-error": reverse("api-error", args=error),
         "api-group-history": reverse("api-group-history", args=error),
+        "api-error-fields": reverse("api-error-fields", args=error),
         "mute-dialog": reverse("mute-dialog", args=error),
         "groups-dialog": f"{reverse('groups-dialog')}?act=RESOLVE&group={'/'.join(error)}",
         "application-as-of": f"{reverse('application', args=[word])}?as_of=@9",

@@ -83,9 +83,14 @@ def fields_of(failed: RecordFailed, body: Body | None) -> list[Field]:
     for name, value in (("key", failed.key), ("task", failed.task), ("position", failed.position)):
         if value is not None:
             found.append((name, str(value)))
-    if body is not None and body.record is not None:
-        found += _leaves("", body.record, _DEPTH)
+    if body is not None:
+        found += record_fields(body)
     return found
+
+
+def record_fields(body: Body) -> list[Field]:
+    """Return the fields of a record with their values; those that are NULL are left out."""
+    return [] if body.record is None else list(_leaves("", body.record, _DEPTH))
 
 
 def _leaves(path: str, value: Any, depth: int) -> Iterator[Field]:

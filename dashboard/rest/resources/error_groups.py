@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from arrester.controlplane import actions, queries
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.access.audit import ActSerializer
-from arrester.dashboard.rest.problems import PAST, REFUSED
+from arrester.dashboard.rest.problems import PAST, PROBLEMS, REFUSED
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 from arrester.domain.errors import InvalidValue
 from arrester.domain.events import StoredEvent
@@ -205,6 +205,47 @@ class GroupHistoryView(base.ListView):
         """List the acts on an error group, the ends of its mutes, and its notes."""
         events = queries.group_history(application, fingerprint, **page)
         return queries.Page(rows=tuple(_act(each) for each in events.rows), next=events.next)
+
+
+class FieldValueSerializer(StructSerializer):
+    class Meta:
+        struct = queries.FieldValue
+        fields = ("value", "share", "other_share")
+
+
+class FieldStatisticsSerializer(StructSerializer):
+    values = FieldValueSerializer(many=True)
+
+    class Meta:
+        struct = queries.FieldStatistics
+        fields = (
+            *("name", "missing_share", "other_missing_share", "distinct", "values", "least"),
+            *("greatest", "other_least", "other_greatest", "shortest", "longest", "difference"),
+        )
+
+
+class GroupFieldsSerializer(StructSerializer):
+    """The values that the failed records of a group have, beside those of other groups."""
+
+    # A name of DRF's, too.
+    results = FieldStatisticsSerializer(many=True, source="fields")
+
+    class Meta:
+        struct = queries.GroupFields
+        fields = ("examples", "other_examples", "results")
+
+
+class GroupFieldsView(base.RestView):
+    """The fields of an error group."""
+
+    @extend_schema(operation_id="error_fields", responses={200: GroupFieldsSerializer} | PROBLEMS)
+    def get(self, request: Request, application: str, fingerprint: str) -> Response:
+        """Return the most frequent values of each field, those that differ most first.
+
+        They are of the newest records of the group, and of other groups of its application.
+        """
+        found = queries.group_fields(application, fingerprint)
+        return Response(GroupFieldsSerializer(found).data)
 
 
 def _act(stored: StoredEvent) -> queries.Act:

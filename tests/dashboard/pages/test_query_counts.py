@@ -105,6 +105,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "api-task": [task],
         "api-error": [app, cause],
         "api-group-history": [app, cause],
+        "api-error-fields": [app, cause],
         "api-command": [command],
     }
     tabs = {
