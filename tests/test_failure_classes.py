@@ -29,9 +29,11 @@ from arrester.agents.spark.errors import WORKER_CRASHED
 from arrester.agents.worker.arrow_reader import Unreadable
 from arrester.agents.worker.columns import POSITION_RAISED, TASK_RAISED
 from arrester.agents.worker.type_check import WrongType
+from arrester.dashboard.text.failure_advice import ADVICE, advice
 from arrester.domain.error_policy.classify import DEFAULT_TABLE
 from arrester.domain.error_policy.failure_classes import KAFKA
 from arrester.domain.errors import ArresterError, InvalidValue
+from arrester.domain.events import Failure
 from tests.services import REPOSITORY
 
 _FRAMED = (InvalidFrame, UnknownSchemaId, LogicalTypeMismatch)
@@ -157,3 +159,49 @@ def test_the_ends_of_a_run_are_exceptions_of_the_agent() -> None:
 def _subclasses(kind: type[BaseException]) -> set[type[BaseException]]:
     found = set(kind.__subclasses__())
     return found.union(*map(_subclasses, found)) if found else found
+
+
+def test_each_name_and_condition_of_the_page_has_advice_about_the_same_code() -> None:
+    for heading in (
+        *("Failed records of any pipeline", "Failed records of native steps"),
+        *("Failed records of sinks", "Failures of no record"),
+    ):
+        for row in rows(heading):
+            for condition in row[1] if heading.startswith("Failed records of") else ():
+                # A condition of a table, not the code of its other cells.
+                if condition.isupper() or condition[:1].isdigit():
+                    assert condition in ADVICE, condition
+            if heading == "Failures of no record" or not row[1]:
+                for name in row[0]:
+                    assert name.rpartition(".")[2] in ADVICE, name
+    page = PAGE.read_text() + (PAGE.parents[1] / "how-to" / "guard-a-pipeline.md").read_text()
+    for text in ADVICE.values():
+        for code in re.findall(r"`([^`]+)`", text):
+            assert code in page, code
+
+
+@pytest.mark.parametrize(
+    ("name", "condition", "words"),
+    [
+        ("org.apache.spark.SparkNumberFormatException", "CAST_INVALID_INPUT", "no number"),
+        ("org.apache.spark.SparkDateTimeException", "CAST_INVALID_INPUT", "no date or time"),
+        ("a.Other", "CAST_INVALID_INPUT", "does not fit the type"),
+        ("a.SparkException", "MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION", "`PERMISSIVE` is"),
+        ("org.postgresql.util.PSQLException", "23505", "`key=` updates"),
+        ("org.postgresql.util.PSQLException", "57014", "`statement_timeout`"),
+        ("builtins.ModuleNotFoundError", None, "`addPyFile`"),
+        ("confluent_kafka.KafkaError.INVALID_RECORD", None, "compacted"),
+        ("builtins.ValueError", None, ""),
+    ],
+)
+def test_the_most_specific_advice_is_given(name: str, condition: str | None, words: str) -> None:
+    failure = Failure(
+        stage="deserialize",
+        exception_class=name,
+        condition=condition,
+        message="",
+        fingerprint="1-00",
+    )
+    found = advice(failure)
+    assert words in found
+    assert bool(found) == bool(words)

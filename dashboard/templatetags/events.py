@@ -6,13 +6,15 @@ from collections.abc import Mapping
 
 from django import template
 from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
 from arrester.controlplane import queries
 from arrester.controlplane.access.login_attempts import LoginAct
 from arrester.dashboard.components import command_delivery
-from arrester.dashboard.text import audit_text, event_text
+from arrester.dashboard.text import audit_text, event_text, failure_advice
 from arrester.domain import failure_text
-from arrester.domain.events import RecordFailed, StoredEvent
+from arrester.domain.events import Failure, RecordFailed, StoredEvent
 from arrester.domain.identity.names import TaskId, task_id
 from arrester.domain.state import error_groups
 from arrester.domain.state.states import GroupState
@@ -27,6 +29,17 @@ register.filter("extent", event_text.extent)
 register.filter("sentence", event_text.sentence)
 register.filter("steps", command_delivery.steps)
 register.simple_tag(queries.applied_times)
+
+
+@register.filter
+def advice(failure: Failure | GroupState) -> SafeString:
+    """Return what to do about a failure, its code marked as such; empty if nothing is known."""
+    parts = failure_advice.advice(failure).split("`")
+    marked = (
+        format_html("<code>{}</code>", part) if number % 2 else part
+        for number, part in enumerate(parts)
+    )
+    return format_html_join("", "{}", ((part,) for part in marked))
 
 
 @register.filter
