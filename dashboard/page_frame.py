@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from arrester.controlplane import queries
 from arrester.dashboard.http_errors import status_code
-from arrester.dashboard.permissions import POSITIONS, Person
+from arrester.dashboard.permissions import LOG_POSITIONS, Person
 from arrester.domain.errors import BeforeHistory, InvalidValue, NotFound
 
 
@@ -86,7 +86,7 @@ def page(
         lags, health: if the page has already queried them.
     """
     lags = queries.lags() if lags is None else lags
-    positions: dict[str, int] = request.META[POSITIONS]
+    log_positions: dict[str, int] = request.META[LOG_POSITIONS]
     health = health or queries.health()
     as_of = _as_of_menu(request, has_past="now_url" in context)
     shell = as_of | {
@@ -106,9 +106,9 @@ def page(
         "chosen_of_more": next((each for each in MORE if each.name == section), None),
         "health": health,
         "lags": lags,
-        "positions": sorted(positions.items()),
+        "log_positions": sorted(log_positions.items()),
         # One number that grows with every event of any application.
-        "position": sum(positions.values()),
+        "log_position": sum(log_positions.values()),
         "notices": [notice] if notice else [],
         **_lag_context(lags),
     }
@@ -155,7 +155,7 @@ def now_or_then(
 def as_of_context(when: queries.AsOf | None, *, application: str, url: str) -> dict[str, Any]:
     """Return the context of the form and the banner of a page whose current state is at `url`."""
     if when and when.before_last_command:
-        when = queries.AsOf(position=queries.position(application, when))
+        when = queries.AsOf(position=queries.log_position(application, when))
     return {
         "when": when,
         "of": application,

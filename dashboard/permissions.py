@@ -24,8 +24,8 @@ from arrester.dashboard.http_errors import NOT_A_VALUE, headers, status_code, un
 from arrester.dashboard.session import extend
 from arrester.domain.errors import ArresterError
 
-#: Where a request keeps the lengths of the logs.
-POSITIONS = "arrester.positions"
+#: Where a request keeps the newest position of each log.
+LOG_POSITIONS = "arrester.log_positions"
 Args = ParamSpec("Args")
 AnyResponse = TypeVar("AnyResponse", bound=HttpResponseBase)
 AnyUser = AbstractBaseUser | AnonymousUser
@@ -77,7 +77,7 @@ def for_people(page: Page[Args]) -> Callable[Concatenate[HttpRequest, Args], Htt
             raise PermissionDenied("this account has no role: viewer, operator or admin")
         access.enter(who)
         extend(request)
-        note_positions(request)
+        note_log_positions(request)
         return page(request, who, *args, **kwargs)
 
     return guarded
@@ -120,12 +120,12 @@ def _with_message_pages(
     return guarded
 
 
-def note_positions(request: HttpRequest) -> None:
-    """Record the length of each log before anything else is read.
+def note_log_positions(request: HttpRequest) -> None:
+    """Record the newest position of each log before anything else is read.
 
     A page shows at least the events up to there, and claims no more.
     """
-    request.META[POSITIONS] = queries.positions()
+    request.META[LOG_POSITIONS] = queries.log_positions()
 
 
 NOT_AN_OPERATOR = "requires the role operator"

@@ -125,7 +125,8 @@ class NotPermitted(ArresterError):
 
 
 class BeforeHistory(ArresterError):
-    """The log does not reach back so far; use `moment` (a time) or `position`, or later ones."""
+    """The log does not reach back so far; its oldest state is as of `moment`, a time, and as of
+    the log position `position`."""
 
     def __init__(self, application: str, *, position: int, moment: datetime | None) -> None:
         since = "" if moment is None else f", {moment:%Y-%m-%d %H:%M:%S} UTC"

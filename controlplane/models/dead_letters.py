@@ -37,9 +37,9 @@ class _DeadLetter(Table):
     """A dead letter, as the newest event about it reports it."""
 
     pk = models.CompositePrimaryKey("stream", "id")
-    #: The position of that event in the log, and the number of the dead letter in it.
+    #: The log position of that event, and the number of the dead letter in it.
     sequence = models.BigIntegerField()
-    #: The position of the first event about it.
+    #: The log position of the first event about it.
     first_sequence = models.BigIntegerField(default=0, db_default=0)
     #: Keys of the pipeline and of the error group within the application.
     pipeline = models.BigIntegerField()

@@ -31,7 +31,7 @@ class Flow(Table):
     backlog = models.BigIntegerField(null=True)
     backlog_unit = models.TextField(null=True)
     watermark = models.DateTimeField(null=True)
-    #: The position of the last event.
+    #: The log position of the last event.
     sequence = models.BigIntegerField()
 
     class Meta:

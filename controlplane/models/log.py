@@ -11,7 +11,7 @@ from arrester.controlplane.models.table import Table
 
 
 class Stream(Table):
-    """An application's log: its length, and the position read in the Redis stream."""
+    """An application's log: its newest position, and the place read in the Redis stream."""
 
     application = models.TextField(primary_key=True)
     #: Represents the name in large tables; PostgreSQL assigns it.
@@ -157,7 +157,7 @@ class Quarantine(Table):
 
 
 class StateAtPosition(Table):
-    """Base of the tables of states at positions of the log.
+    """Base of the tables of states at log positions.
 
     Each position stores the states that changed since the position before it, so the newest row of
     a key up to a position is its state as of that position.

@@ -88,7 +88,7 @@ class LogGap(Table):
 
     id = models.BigAutoField(primary_key=True)
     application = models.TextField()
-    #: The positions of the missing events.
+    #: The log positions of the missing events.
     first = models.BigIntegerField()
     last = models.BigIntegerField()
     noticed_at = models.DateTimeField()

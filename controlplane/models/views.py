@@ -21,7 +21,7 @@ class View(Table):
     """Base of the views: the domain's state as JSON, and the columns that queries search by."""
 
     state = models.TextField()
-    #: The position in the log that the row reflects.
+    #: The log position that the row reflects.
     sequence = models.BigIntegerField()
 
     class Meta:

@@ -76,7 +76,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """What an application had when it was last checked."""
 
     at: datetime
-    #: The position of its log: of two checks follow the events in a minute.
+    #: Its newest log position: the difference of two checks gives the events in a minute.
     sequence: int
     redis_bytes: int
     exceeded: tuple[Excess, ...] = ()

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from arrester.controlplane.access.login_attempts import Lock, locks
 from arrester.controlplane.queries import as_of_state
-from arrester.controlplane.queries.as_of_position import AsOf, as_of, position
+from arrester.controlplane.queries.as_of_position import AsOf, as_of, log_position
 from arrester.controlplane.queries.current_state.applications import (
     Summary,
     application,
     application_page,
     applications,
-    positions,
+    log_positions,
 )
 from arrester.controlplane.queries.current_state.applied_times import AppliedTimes, applied_times
 from arrester.controlplane.queries.current_state.commands import (
@@ -215,18 +215,17 @@ from arrester.controlplane.views.skipped_records import of_tasks as skipped_of_t
 from arrester.domain.state.live_runs import live
 
 __all__ = [
-    "ACT_KINDS", "DEAD_LETTER_STATUSES", "LATEST_STOP", "NEWEST", "RECENT", "SKEW_LIMIT",
-    "SORTS", "TASK_SORTS", "TASK_STATES", "URGENCY", "Act", "AgentCredential",
-    "ApplicationSummary", "AppliedTimes", "AsOf", "AuditFilter", "Checkpoints", "DeadLetter",
-    "DeadLetterFilter", "DeadLetterTotal", "Drain", "Duration", "FailureFilter", "Feed",
-    "FieldStatistics", "FieldValue", "Finding", "FirstRelease", "FlowInterval", "FlowSums",
-    "FoundRecord", "FoundRecords", "Gauge", "GridPipeline", "GroupDetail", "GroupFields",
-    "GroupFilter", "Health", "Lag", "LastHeartbeat", "Level", "Lock", "MetricValues",
-    "NewestFlow", "Overview", "Page", "PastRun", "PipelineFilter", "PipelineFlow",
-    "PipelineGrid", "PipelineKey", "PipelinePolicy", "QuarantinedEntry", "Reach",
-    "ReachedLimit", "RecordFilter", "RecordHistory", "RecordOutcome", "Reports",
-    "RunningInstance", "SearchResult", "Section", "SkippedRecords", "Summary", "TaskDetail",
-    "TaskFilter", "Trend", "accounts", "affected", "agent_credentials", "application",
+    "ACT_KINDS", "DEAD_LETTER_STATUSES", "LATEST_STOP", "NEWEST", "RECENT", "SKEW_LIMIT", "SORTS",
+    "TASK_SORTS", "TASK_STATES", "URGENCY", "Act", "AgentCredential", "ApplicationSummary",
+    "AppliedTimes", "AsOf", "AuditFilter", "Checkpoints", "DeadLetter", "DeadLetterFilter",
+    "DeadLetterTotal", "Drain", "Duration", "FailureFilter", "Feed", "FieldStatistics",
+    "FieldValue", "Finding", "FirstRelease", "FlowInterval", "FlowSums", "FoundRecord",
+    "FoundRecords", "Gauge", "GridPipeline", "GroupDetail", "GroupFields", "GroupFilter", "Health",
+    "Lag", "LastHeartbeat", "Level", "Lock", "MetricValues", "NewestFlow", "Overview", "Page",
+    "PastRun", "PipelineFilter", "PipelineFlow", "PipelineGrid", "PipelineKey", "PipelinePolicy",
+    "QuarantinedEntry", "Reach", "ReachedLimit", "RecordFilter", "RecordHistory", "RecordOutcome",
+    "Reports", "RunningInstance", "SearchResult", "Section", "SkippedRecords", "Summary",
+    "TaskDetail", "TaskFilter", "Trend", "accounts", "affected", "agent_credentials", "application",
     "application_page", "application_roles", "applications", "applied_times", "as_of",
     "as_of_state", "audit", "audit_check", "check_class", "check_group", "check_known",
     "checkpoints", "command", "commands", "count_dead_letters", "count_open_dead_letters",
@@ -235,15 +234,14 @@ __all__ = [
     "failure_of_dead_letter", "failures", "feed", "find_records", "findings",
     "first_failure_of_dead_letter", "first_release", "flow_series", "group", "group_counts",
     "group_fields", "group_history", "groups", "groups_by_key", "groups_of", "health", "held",
-    "held_in_all", "held_over_time", "instance", "instance_counts", "instance_page",
-    "instances", "is_known", "lag", "lags", "last_heartbeats", "limits_reached", "live",
-    "locks", "log_gaps", "metrics", "neighbours", "notes_on_command", "open_commands",
+    "held_in_all", "held_over_time", "instance", "instance_counts", "instance_page", "instances",
+    "is_known", "lag", "lags", "last_heartbeats", "limits_reached", "live", "locks", "log_gaps",
+    "log_position", "log_positions", "metrics", "neighbours", "notes_on_command", "open_commands",
     "overview", "past_runs", "paused", "paused_of", "people", "pipeline_flow", "pipeline_flows",
-    "pipeline_key", "pipeline_page", "pipelines", "policies", "position", "positions",
-    "progress", "quarantine", "quarantined", "quiet_groups", "record_history",
-    "redrive_progress", "reports", "restartable", "resumed_by", "rollout_tasks", "run_ends",
-    "run_gauges", "runs", "search", "skipped_in_rollout", "skipped_of_tasks", "stages",
-    "state_changes", "stopped_by_group", "storage", "task", "task_gauges", "task_history",
-    "task_state_changes", "tasks", "tasks_of_each", "threads", "tokens", "top_causes",
-    "verdict", "verdicts", "without_run",
+    "pipeline_key", "pipeline_page", "pipelines", "policies", "progress", "quarantine",
+    "quarantined", "quiet_groups", "record_history", "redrive_progress", "reports", "restartable",
+    "resumed_by", "rollout_tasks", "run_ends", "run_gauges", "runs", "search", "skipped_in_rollout",
+    "skipped_of_tasks", "stages", "state_changes", "stopped_by_group", "storage", "task",
+    "task_gauges", "task_history", "task_state_changes", "tasks", "tasks_of_each", "threads",
+    "tokens", "top_causes", "verdict", "verdicts", "without_run",
 ]  # fmt: skip

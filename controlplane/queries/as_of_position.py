@@ -13,7 +13,9 @@ from arrester.domain.errors import BeforeHistory, InvalidValue
 
 #: The state before the newest command of the application.
 LAST_COMMAND = "last-command"
-FORMS = f"an age (5m, 1h, 2d), a time (2026-11-20T09:00:00Z), a position (@18233) or {LAST_COMMAND}"
+FORMS = (
+    f"an age (5m, 1h, 2d), a time (2026-11-20T09:00:00Z), a log position (@18233) or {LAST_COMMAND}"
+)
 #: How far the clock of the requester may be ahead of ours.
 AHEAD = timedelta(minutes=5)
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
@@ -23,8 +25,8 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class AsOf(msgspec.Struct, frozen=True, kw_only=True):
-    """A point of the past: a time, or a position in the log of one application, or before its
-    newest command if both are None."""
+    """A point of the past: a time, or a log position of one application, or before its newest
+    command if both are None."""
 
     moment: datetime | None = None
     position: int | None = None
@@ -38,7 +40,7 @@ class AsOf(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def printed(self) -> str:
-        """The point for people: a time to the second in UTC, or a position."""
+        """The point for people: a time to the second in UTC, or a log position."""
         return f"{self.moment:%Y-%m-%d %H:%M:%S} UTC" if self.moment else str(self)
 
     @property
@@ -69,12 +71,12 @@ def as_of(text: str) -> AsOf:
     return AsOf(moment=moment)
 
 
-def position(application: str, when: AsOf) -> int:
+def log_position(application: str, when: AsOf) -> int:
     """Return the position of `when` in the log of an application."""
     stream, begin = store.read_stream(application), store.base(application)
     if when.position is not None:
         if when.position > stream.sequence:
-            allowed = f"up to @{stream.sequence}, the newest position of {application}"
+            allowed = f"up to @{stream.sequence}, the newest log position of {application}"
             raise InvalidValue("as_of", str(when), allowed)
         return when.position
     moment = when.moment or _before_last_command(application)
@@ -89,6 +91,6 @@ def _before_last_command(application: str) -> datetime:
     )
     if not newest:
         raise InvalidValue(
-            "as_of", LAST_COMMAND, f"a time or position: {application} has no command"
+            "as_of", LAST_COMMAND, f"a time or log position: {application} has no command"
         )
     return newest[0].issued_at - timedelta(microseconds=1)

@@ -1,6 +1,6 @@
-"""States as of a time or position: the same results as for now, folded from the log.
+"""States as of a time or log position: the same results as for now, folded from the log.
 
-A time is the server's time of receipt. A position, `@18233`, belongs to one application. What did
+A time is the server's time of receipt. A log position, `@18233`, is of one application. What did
 not exist yet raises NotFound; a point before the log raises BeforeHistory.
 """
 
@@ -17,7 +17,7 @@ import msgspec
 from arrester.controlplane import store
 from arrester.controlplane.history import state_at_position
 from arrester.controlplane.queries import paging
-from arrester.controlplane.queries.as_of_position import AsOf, position
+from arrester.controlplane.queries.as_of_position import AsOf, log_position
 from arrester.controlplane.queries.current_state import task_grid
 from arrester.controlplane.queries.current_state.applications import Summary
 from arrester.controlplane.queries.current_state.task_grid import PipelineGrid, Section
@@ -48,7 +48,7 @@ _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ApplicationDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """An application at a past position, with its pipelines and live instances."""
+    """An application as of a log position, with its pipelines and live instances."""
 
     summary: Summary
     grid: PipelineGrid
@@ -83,7 +83,7 @@ def applications(when: AsOf) -> tuple[Summary, ...]:
 def task(digest: str, when: AsOf) -> TaskDetail:
     """Return a task with its run and its commands."""
     id = row_mapping.task_state(digest).id
-    then = state_at_position.at(id.application, position(id.application, when))
+    then = state_at_position.at(id.application, log_position(id.application, when))
     state = then.tasks.get(digest)
     if state is None:
         raise NotFound(f"the task {id.printed!r} had no failure and no change as of {when.printed}")
@@ -108,7 +108,7 @@ def task_history(
 ) -> Page[StoredEvent]:
     """Return the events of a task up to then, newest first; see `history.task_history`."""
     application = row_mapping.task_state(digest).id.application
-    until = position(application, when)
+    until = log_position(application, when)
     return history.task_history(digest, cursor=cursor, limit=limit, until=until)
 
 
@@ -145,7 +145,7 @@ def groups(
 
 def group(application: str, fingerprint: str, when: AsOf) -> GroupDetail:
     """Return an error group as of then, with the tasks that it had stopped."""
-    then = state_at_position.at(application, position(application, when))
+    then = state_at_position.at(application, log_position(application, when))
     state = then.groups.get(fingerprint)
     if state is None:
         raise NotFound(
@@ -170,7 +170,9 @@ def group(application: str, fingerprint: str, when: AsOf) -> GroupDetail:
 
 def instances(application: str, when: AsOf, *, ended: bool = False) -> tuple[InstanceState, ...]:
     """Return the instances that were live, newest first; with `ended` the others."""
-    return _instances(state_at_position.at(application, position(application, when)), ended=ended)
+    return _instances(
+        state_at_position.at(application, log_position(application, when)), ended=ended
+    )
 
 
 def _instances(then: StreamState, *, ended: bool = False) -> tuple[InstanceState, ...]:
@@ -182,7 +184,7 @@ def _instances(then: StreamState, *, ended: bool = False) -> tuple[InstanceState
 
 def instance(application: str, id: UUID, when: AsOf) -> InstanceState:
     """Return an instance as of then."""
-    then = state_at_position.at(application, position(application, when))
+    then = state_at_position.at(application, log_position(application, when))
     if id not in then.instances:
         raise NotFound(f"there was no instance {id} of {application} as of {when.printed}")
     return then.instances[id]
@@ -190,13 +192,13 @@ def instance(application: str, id: UUID, when: AsOf) -> InstanceState:
 
 def threads(application: str, when: AsOf) -> tuple[ThreadState, ...]:
     """Return the newest run of each pipeline on each checkpoint, as of then."""
-    then = state_at_position.at(application, position(application, when))
+    then = state_at_position.at(application, log_position(application, when))
     return tuple(sorted(then.threads.values(), key=lambda each: (each.pipeline, each.checkpoint)))
 
 
 def checkpoints(applications: Iterable[str], when: AsOf) -> Checkpoints:
     """Return the checkpoints of some applications as of then."""
-    states = [state_at_position.at(name, position(name, when)) for name in applications]
+    states = [state_at_position.at(name, log_position(name, when)) for name in applications]
     return Checkpoints.of(
         [each for state in states for each in state.threads.values()],
         [each for state in states for each in state.instances.values()],
@@ -222,7 +224,7 @@ def _grid(then: StreamState, section: Section, *, limit: int) -> PipelineGrid:
 
 
 def _existing(name: str, when: AsOf) -> StreamState:
-    state = state_at_position.at(name, position(name, when))
+    state = state_at_position.at(name, log_position(name, when))
     if not state.application.sequence:
         raise NotFound(f"there was no application {name!r} as of {when.printed}")
     return state
@@ -236,7 +238,7 @@ def _states(application: str | None, when: AsOf) -> list[StreamState]:
         if application is not None
         else [each.application for each in store.all_streams()]
     )
-    return [state_at_position.at(name, position(name, when)) for name in names]
+    return [state_at_position.at(name, log_position(name, when)) for name in names]
 
 
 def _wanted(state: StreamState, wanted: TaskFilter) -> list[TaskState]:

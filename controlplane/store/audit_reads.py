@@ -52,8 +52,7 @@ def read_actions(wanted: ActionQuery, *, before: Newest | None, limit: int) -> l
 
 
 def read_events(wanted: Sequence[tuple[str, int]]) -> dict[tuple[str, int], StoredEvent]:
-    """Return the events at positions of logs, without bodies; those that a log lacks are left
-    out."""
+    """Return the events at log positions, without bodies; those that a log lacks are left out."""
     if not wanted:
         return {}
     names, sequences = zip(*wanted, strict=True)
@@ -67,12 +66,12 @@ def read_events(wanted: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Stor
 
 
 def begin_of_log(application: str) -> int | None:
-    """Return the first position that retention has not dropped; None: all is dropped."""
+    """Return the first log position that retention has not dropped; None: all is dropped."""
     return next_begin(application, after=0)
 
 
 def read_examples(task: UUID, *, around: int, limit: int) -> list[StoredEvent]:
-    """Return failed records of a task near a position, newest first."""
+    """Return failed records of a task near a log position, newest first."""
     return select(
         "WHERE task = %s AND type = %s AND sequence < %s ORDER BY sequence DESC LIMIT %s",
         [task, type_of(RecordFailed), around + limit, limit],
@@ -80,7 +79,7 @@ def read_examples(task: UUID, *, around: int, limit: int) -> list[StoredEvent]:
 
 
 def read_examples_before(wanted: Sequence[tuple[UUID, int]], *, limit: int) -> list[StoredEvent]:
-    """Return the last failed records of each task before a position, up to `limit` of each."""
+    """Return the last failed records of each task before a log position, up to `limit` of each."""
     if not wanted:
         return []
     tasks, sequences = zip(*wanted, strict=True)

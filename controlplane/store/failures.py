@@ -44,8 +44,8 @@ class FailureQuery(msgspec.Struct, frozen=True, kw_only=True):
     exception_class: str | None = None
     since: datetime | None = None
     until: datetime | None = None
-    #: Failures of a task after this position occurred at `until` or later.
-    until_position: int = MAX_BIGINT
+    #: Failures of a task after this log position occurred at `until` or later.
+    until_sequence: int = MAX_BIGINT
     #: The last row of the previous page: occurred_at, application, sequence.
     before: Newest | None = None
 
@@ -142,7 +142,7 @@ def _bounds(wanted: FailureQuery) -> _Conditions:
     """Return the part of the index that each scan reads."""
     if wanted.task is not None:
         before = MAX_BIGINT if wanted.before is None else wanted.before[2]
-        return {"task = log.key": [], "sequence < %s": [min(wanted.until_position + 1, before)]}
+        return {"task = log.key": [], "sequence < %s": [min(wanted.until_sequence + 1, before)]}
     column = "stream" if wanted.groups is None else "cause"
     conditions: _Conditions = {
         f"{column} = log.key": [],

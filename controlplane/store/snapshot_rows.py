@@ -1,4 +1,4 @@
-"""States at positions of the log: snapshots, and the bases that logs begin at.
+"""States at log positions: snapshots, and the bases that logs begin at.
 
 Each position stores the states that changed since the position before it, so the newest state of a
 key up to a position is the one as of that position. This module does not interpret states.

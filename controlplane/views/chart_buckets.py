@@ -21,7 +21,7 @@ from arrester.domain.state.keyed_states import HeldKey
 from arrester.domain.state.stream_state import StreamState
 from arrester.domain.wire.failure_columns import Stored, StoredFailures, moment
 
-#: The parts of a bucket's key, and the number of failures with the last position.
+#: The parts of a bucket's key, and the number of failures with the log position of the last one.
 MinuteKey = tuple[datetime, str, str, str]
 HourKey = tuple[datetime, str]
 Counted = tuple[int, int]
@@ -86,7 +86,7 @@ class Buckets:
         return dict(zip(_KEY_TYPES, (self.minutes, self.hours, self.held), strict=True))
 
     def stored_states(self, *, after: int) -> Iterator[store.StoredState]:
-        """Return the buckets that have changed after a position, in the form of a base."""
+        """Return the buckets that have changed after a log position, in the form of a base."""
         for kind, buckets in self._by_kind().items():
             for key, counted in buckets.items():
                 if counted[1] > after:

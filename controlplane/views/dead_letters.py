@@ -202,7 +202,7 @@ def _write(application: str, rows: Sequence[_Row], causes: dict[int, str], table
 def _mark_redriven(
     application: str, ids: Sequence[bytes], sequence: int, redrive: UUID | None, tables: Tables
 ) -> None:
-    """Mark dead letters that were reported before a position of the log as REDRIVEN."""
+    """Mark dead letters that were reported before a log position as REDRIVEN."""
     _set_status(
         application,
         tables,
@@ -215,7 +215,7 @@ def _mark_redriven(
 
 
 def _mark_discarded(application: str, ids: Sequence[bytes], sequence: int, tables: Tables) -> None:
-    """Mark open dead letters that were reported before a position of the log as DISCARDED."""
+    """Mark open dead letters that were reported before a log position as DISCARDED."""
     _set_status(
         application,
         tables,
@@ -284,7 +284,7 @@ def _column(rows: Sequence[_Row], index: int) -> str:
 
 
 def forget(application: str, *, until: int) -> None:
-    """Delete the dead letters whose newest event is at a position or before it.
+    """Delete the dead letters whose newest event is at a log position or before it.
 
     The stream is locked.
     """

@@ -36,7 +36,7 @@ def live_rows(model: type[fields.Model], application: str) -> list[Row]:
 
 
 def each_live_row(model: type[fields.Model], application: str, *, after: int = 0) -> Iterator[Row]:
-    """Yield the rows of an application; with a position only those changed later."""
+    """Yield the rows of an application; with a log position only those changed later."""
     types = column_types(model)
     later = " AND sequence > %s" if after else ""
     with prepared_statements.cursor() as cursor:

@@ -95,7 +95,7 @@ def _rule_dialog(
     context = {
         "rule": rule,
         "channels": reads.channels(),
-        "names": sorted(queries.positions()),
+        "names": sorted(queries.log_positions()),
         "causes": [(each.value, each.label, each.critical) for each in causes.ALERTS],
         "posted": request.POST,
         "posted_causes": request.POST.getlist("cause"),
@@ -157,7 +157,7 @@ def _limits_dialog(request: HttpRequest, application: str, *, invalid: str = "")
     present = limits.of(application) if application else limits.default
     context = {
         "application": application,
-        "names": sorted(queries.positions()),
+        "names": sorted(queries.log_positions()),
         "fields": [
             (
                 name,

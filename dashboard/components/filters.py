@@ -159,6 +159,6 @@ def form(parameters: Mapping[str, str], names: tuple[str, ...]) -> dict[str, Any
     return {
         "requested": filled,
         "filtered": any(filled.values()),
-        "names": sorted(queries.positions()),
+        "names": sorted(queries.log_positions()),
         "range_words": time_range.WORDS.items(),
     }

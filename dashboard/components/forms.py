@@ -18,7 +18,7 @@ from arrester.controlplane.queries import SkippedRecords
 from arrester.dashboard.components import time_range
 from arrester.dashboard.components.command_delivery import expiry_minutes
 from arrester.dashboard.page_frame import Notice
-from arrester.dashboard.permissions import Person, note_positions
+from arrester.dashboard.permissions import Person, note_log_positions
 from arrester.dashboard.text import command_links
 from arrester.domain.errors import CommandForbidden, GroupActForbidden, InvalidValue
 from arrester.domain.identity.uuids import uuid7
@@ -113,7 +113,7 @@ def page_after(
     """
     if "HX-Request" not in request.headers:
         return redirect(redirect_to)
-    note_positions(request)
+    note_log_positions(request)
     response = show()
     response["HX-Trigger"] = "arrester:done"
     return response

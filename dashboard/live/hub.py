@@ -61,7 +61,7 @@ class Mailbox:
 
 
 class Hub:
-    """Listen while there are subscribers, and keep the position of the whole log."""
+    """Listen while there are subscribers, and keep the newest position of each log."""
 
     def __init__(self, *, probe_seconds: float = PROBE_SECONDS) -> None:
         self._probe_seconds = probe_seconds
@@ -130,7 +130,7 @@ class Hub:
         async with connection:
             await connection.execute(f"LISTEN {CHANNEL}")
             # In another thread than the requests': the listener outlives the one that started it.
-            self._sequences = await sync_to_async(_positions, thread_sensitive=False)()
+            self._sequences = await sync_to_async(_log_positions, thread_sensitive=False)()
             self._notify(ALL)
             while True:
                 async for notice in connection.notifies(timeout=self._probe_seconds):
@@ -151,8 +151,8 @@ class Hub:
             mailbox.put(name)
 
 
-def _positions() -> dict[str, int]:
+def _log_positions() -> dict[str, int]:
     try:
-        return queries.positions()
+        return queries.log_positions()
     finally:
         django.db.connections.close_all()

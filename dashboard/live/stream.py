@@ -1,7 +1,7 @@
 """The stream of server-sent events that notifies open pages of changes.
 
-An event names the changed applications that the user may see; its id is the position of their logs
-together. A client whose position is not the current one is notified to read everything again.
+An event names the changed applications that the user may see; its id is the sum of the newest
+positions of their logs. A client with another sum is notified to read everything again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HUB = Hub()
 
 @require_GET
 async def live(request: HttpRequest) -> HttpResponseBase:
-    """Stream changes to a page, from the position that it shows."""
+    """Stream changes to a page, from the log positions that it shows."""
     try:
         user = await request.auser()
         who = await sync_to_async(person)(user)

@@ -48,7 +48,7 @@ def show(request: HttpRequest, who: Person, *, notice: Notice | None = None) -> 
         ],
         "found": found,
         "application": application,
-        "names": sorted(queries.positions()),
+        "names": sorted(queries.log_positions()),
         "state": state,
         "messages": reads.messages(limit=20, until=message),
         "message": message,

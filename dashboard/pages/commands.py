@@ -33,7 +33,7 @@ def commands(request: HttpRequest, who: Person) -> HttpResponse:
     found = queries.commands(**filters.of_commands(request.GET), cursor=request.GET.get("after"))
     context = {
         "application": application,
-        "names": sorted(queries.positions()),
+        "names": sorted(queries.log_positions()),
         "state": state,
         "rollout": request.GET.get("rollout", ""),
         "statuses": [filters.OPEN, *(status.value for status in CommandStatus)],

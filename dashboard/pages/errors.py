@@ -259,7 +259,7 @@ def _example(request: HttpRequest, group: GroupDetail) -> StoredEvent | None:
     # No position has more digits, and Python refuses to read very long numbers.
     if not text.isdecimal() or len(text) > DIGITS or int(text) > MAX_BIGINT:
         raise InvalidValue(
-            "at", text, f"the position of an event, a whole number up to {MAX_BIGINT}"
+            "at", text, f"the log position of an event, a whole number up to {MAX_BIGINT}"
         )
     stored = queries.event(group.state.application, int(text))
     data = stored.event.data

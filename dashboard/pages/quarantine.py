@@ -37,7 +37,7 @@ def _show(
     context = {
         "application": application,
         "waiting": waiting,
-        "names": sorted(queries.positions()),
+        "names": sorted(queries.log_positions()),
         "entries": entries,
         "rows": [
             (each, record_text.hexdump(each.raw), _act_id(who, each.id)) for each in entries.rows

@@ -22,7 +22,7 @@ from arrester.dashboard.permissions import (
     for_application_admins,
     for_operators,
     for_people,
-    note_positions,
+    note_log_positions,
     tokens_of,
     visible_applications,
 )
@@ -182,7 +182,7 @@ def add_agent(request: HttpRequest, who: Person) -> HttpResponse:
         agent = actions.add_agent_credential(application, actor=who.name)
     except InvalidValue as wrong:
         notice = Notice(text=f"{wrong}.", bad=True)
-    note_positions(request)
+    note_log_positions(request)
     return show(request, who, notice=notice, agent=agent)
 
 
@@ -196,7 +196,7 @@ def remove_agent(request: HttpRequest, who: Person, id: int) -> HttpResponse:
     except InvalidValue as wrong:
         problem = str(wrong)
     notice = Notice(text=f"{problem}.", bad=True) if problem else None
-    note_positions(request)
+    note_log_positions(request)
     return show(request, who, notice=notice)
 
 
@@ -244,5 +244,5 @@ def _done(request: HttpRequest, who: Person, do: Callable[[], str | None]) -> Ht
         password, notice = "", Notice(text=f"{wrong}.", bad=True)
     if "HX-Request" not in request.headers and not password and notice is None:
         return redirect("settings")
-    note_positions(request)
+    note_log_positions(request)
     return show(request, who, notice=notice, password=password)

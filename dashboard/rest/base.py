@@ -47,8 +47,8 @@ class AsOfQuerySerializer(FilterSerializer):
 
     as_of = serializers.CharField(
         required=False,
-        help_text="A time of the server, an age (5m), a position in the log of one application"
-        " (@18233), or last-command: before the application's newest command.",
+        help_text="A time of the server, an age (5m), a log position of one application (@18233),"
+        " or last-command: before the application's newest command.",
     )
 
 

@@ -33,9 +33,7 @@ class ProblemSerializer(serializers.Serializer[Any]):
     oldest = serializers.DateTimeField(
         required=False, allow_null=True, help_text="410: the oldest known time."
     )
-    position = serializers.IntegerField(
-        required=False, help_text="409 and 410: the position in the log."
-    )
+    position = serializers.IntegerField(required=False, help_text="409 and 410: the log position.")
 
 
 PROBLEMS: dict[int, Any] = dict.fromkeys((400, 401, 403, 404), ProblemSerializer)

@@ -39,6 +39,8 @@ TERMS = {
     "live checkpoint": "The newest checkpoint of a pipeline: the one on which a run started last. "
     "Only its tasks are counted.",
     "log": "All events of an application, in order, in PostgreSQL.",
+    "log position": "The number of an event in its log, in the field `sequence`: `flights@283` is "
+    "log position 283.",
     "masked field": "A redacted field whose value only the server reads; a person reveals it with "
     "a reason.",
     "outage": "Many records of one micro-batch fail with one cause.",
@@ -46,6 +48,8 @@ TERMS = {
     "pause offset": "The position at which a task is PAUSED; that record and later ones are held.",
     "pending-fold key": "The Redis key of a stream that is to be folded.",
     "policy": "What a stage answers to failures: CONTINUE, RETRY, PAUSE or FAIL.",
+    "position": "The number of a record in its task, such as an offset in Kafka. That of an event "
+    "is a log position.",
     "quarantine": "Invalid or too old entries from agents, stored unchanged.",
     "reported in full": "A failure with its record and trace.",
     "rollout": "A command for all tasks that a cause has stopped, issued task by task in waves: "

@@ -229,7 +229,7 @@ class Event(Data, frozen=True, kw_only=True):
 
 
 class StoredEvent(Data, frozen=True, kw_only=True):
-    """An event with its position in the log and the time of its receipt."""
+    """An event with its log position, `sequence`, and the time of its receipt."""
 
     application: str
     sequence: int

@@ -10,7 +10,9 @@ import msgspec
 from arrester.domain.python_versions import StrEnum
 
 #: Fits PostgreSQL's bigint and Spark's long.
-Position = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+#: The position of a record in its task.
+Position = Long
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 #: Always with a time zone; written in UTC.
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]

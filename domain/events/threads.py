@@ -12,8 +12,8 @@ from arrester.domain.events.parts import (
     Data,
     Failure,
     FinalResponse,
+    Long,
     Moment,
-    Position,
 )
 
 #: The answers that a person may set for all failures of a stage.
@@ -106,18 +106,18 @@ class PipelineDescribed(Data, frozen=True, kw_only=True, tag=True):
     keyed: bool = True
     #: errors.tolerance.limit and errors.tolerance.rate.*
     tolerance_limit: Annotated[
-        Position | None,
+        Long | None,
         Meta(description="For each task in one run; null: not set, negative: none."),
     ] = None
     rate_limit: Annotated[
-        Position | None,
+        Long | None,
         Meta(description="For each task in one window; null: not set, negative: none."),
     ] = None
     rate_duration: Literal["minute", "hour", "day"] = "minute"
     #: errors.retries.limit, errors.retry.timeout, errors.retries.delay.max.ms
-    retries_limit: Annotated[Position, Meta(description="Negative: unlimited.")] = 0
-    retry_timeout_ms: Annotated[Position, Meta(description="Negative: unlimited.")] = -1
-    retry_delay_max_ms: Position = 60_000
+    retries_limit: Annotated[Long, Meta(description="Negative: unlimited.")] = 0
+    retry_timeout_ms: Annotated[Long, Meta(description="Negative: unlimited.")] = -1
+    retry_delay_max_ms: Long = 60_000
     #: errors.failure.scope
     scope: Literal["thread", "task"] = "thread"
     #: errors.outage.*

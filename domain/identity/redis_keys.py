@@ -107,7 +107,7 @@ def pending_fold(application: str) -> str:
 
 
 def log_end(application: str) -> str:
-    """The position of the newest event of the log when the server last confirmed batches."""
+    """The newest log position when the server last confirmed batches."""
     return f"arrester:{application}:log-end"
 
 

@@ -98,7 +98,7 @@ ENDED = (InstanceStatus.NOT_RUNNING, InstanceStatus.ERROR)
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all states: `sequence` is the position in the stream that it reflects.
+    """Base of all states: `sequence` is the log position that it reflects.
 
     An unknown field of a state is ignored. An unknown field of a contained event part (`Failure`,
     `Run`) is not: older servers raise BrokenState for that row, and their folds of the application
@@ -170,7 +170,7 @@ class TaskState(State, frozen=True, kw_only=True):
         int | None, Meta(description="The position of the record at which the task stopped.")
     ] = None
     failure: Failure | None = None
-    #: The sequence of the event that set this status, and of its RecordFailed.
+    #: The log positions of the event that set this status, and of its RecordFailed.
     status_sequence: int = 0
     failure_sequence: int = 0
     held: int = 0

@@ -166,7 +166,7 @@ def moment(microseconds: int) -> datetime:
 
 
 def element_of(stored: Stored) -> Element:
-    """Return the element without its position in the log."""
+    """Return the element without its log position."""
     return stored.failed if isinstance(stored, StoredFailures) else stored.event
 
 
@@ -176,7 +176,7 @@ def size(elements: Iterable[Element]) -> int:
 
 
 def last(stored: Stored) -> int:
-    """Return the position of the last event."""
+    """Return the log position of the last event."""
     if isinstance(stored, StoredFailures):
         return stored.sequence + stored.failed.size - 1
     return stored.sequence

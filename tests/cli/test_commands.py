@@ -92,11 +92,11 @@ def test_a_follower_misses_no_event_while_the_server_is_away(
                 raise KeyboardInterrupt
 
     monkeypatch.setattr(tail, "sleep", sleep)
-    before = queries.positions()["flights"]
+    before = queries.log_positions()["flights"]
     done = arrester("tail", "-f", "-n", "1", "--json")
     assert (done.code, done.err.count("connection reset; trying again")) == (0, 2)
     events = [json.loads(line)["sequence"] for line in done.out.splitlines()]
-    assert events == list(range(before, queries.positions()["flights"] + 1))
+    assert events == list(range(before, queries.log_positions()["flights"] + 1))
 
 
 def test_a_wait_ends_with_the_verdict(

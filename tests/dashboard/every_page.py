@@ -108,7 +108,7 @@ def build(story: Story) -> Scene:
         dead_letter=newest.sequence,
         dead_letter_id=newest.id,
         failure=queries.task(odd.digest).state.failure_sequence,
-        until=queries.positions()["flights"],
+        until=queries.log_positions()["flights"],
     )
 
 
@@ -190,7 +190,7 @@ def pages(scene: Scene) -> dict[str, str]:
         "task-dead": reverse("task", args=[scene.dead]),
         "task-as-of": f"{task}?as_of=@{scene.until}",
         "application-as-of": f"{application}?as_of=@{scene.until}",
-        "application-dense-as-of": f"{orders}?as_of=@{queries.positions()['orders']}",
+        "application-dense-as-of": f"{orders}?as_of=@{queries.log_positions()['orders']}",
         "error-as-of": f"{error}?as_of=@{scene.until}",
         **{f"history-{view}": f"{history}?view={view}" for view in tasks.VIEWS},
         **{f"error-{tab}": f"{error}?tab={tab}" for tab in errors.TABS},

@@ -86,7 +86,7 @@ def test_tasks_of_an_older_checkpoint_are_counted_nowhere(
     assert "Affected tasks 3 stopped" in text(operator, cause)
     group = queries.group("flights", TYPO.fingerprint)
     assert {each.id.digest for each in group.stopped} == live and group.stopped_total == 3
-    end = queries.AsOf(position=queries.positions()["flights"])
+    end = queries.AsOf(position=queries.log_positions()["flights"])
     then = queries.as_of_state.group("flights", TYPO.fingerprint, end)
     assert (then.stopped, then.stopped_total) == (group.stopped, 3)
     dry = {"application": "flights", "dry_run": True}
@@ -108,7 +108,7 @@ def test_tasks_of_an_older_checkpoint_are_reachable_and_marked(
     every = f"{reverse('tasks')}?checkpoints=all"
     assert len(rows(operator, every)) == len(listed(operator, "/api/tasks?checkpoints=all")) == 6
     assert text(operator, every).count("not counted") == 3
-    end = f"checkpoints=all&application=flights&as_of=@{queries.positions()['flights']}"
+    end = f"checkpoints=all&application=flights&as_of=@{queries.log_positions()['flights']}"
     for url in ("/api/tasks?checkpoints=all", f"/api/tasks?{end}"):
         flags = {each["id"]: each["live"] for each in operator.get(url).json()["results"]}
         assert sum(flags.values()) == 3 and not flags[older.task("JFK").digest], url
@@ -200,7 +200,7 @@ def test_a_task_without_a_run_is_shown_as_such_and_can_be_dismissed(
     assert "no run since" in text(operator, reverse("overview"))
     cells = operator.get(reverse("application", args=["flights"])).content.decode()
     assert f"cell-{gone}" not in cells and f"cell-{other}" in cells
-    end = queries.AsOf(position=queries.positions()["flights"])
+    end = queries.AsOf(position=queries.log_positions()["flights"])
     assert queries.as_of_state.application("flights", end).paused == 2
     assert rebuild.differences("flights") == []
     older.epoch += 1
@@ -282,7 +282,7 @@ def test_page_and_rest_list_the_same_error_groups_by_default(
         id=uuid4(), act=GroupAct.RESOLVE, fingerprint=NA.fingerprint, actor="ana"
     )
     actions.act_on_group("flights", resolve)
-    end = f"as_of=@{queries.positions()['flights']}&application=flights"
+    end = f"as_of=@{queries.log_positions()['flights']}&application=flights"
     for state, marks in (
         ("", [TYPO]),
         ("state=RESOLVED", [NA]),
@@ -349,7 +349,7 @@ def test_a_retry_that_fails_again_does_not_restart_the_age(
     assert [each.digest.hex for each in models.Task.objects.order_by("-since")] == order
     assert rows(operator, f"{reverse('tasks')}?state=PAUSED") == order[::-1]
     assert listed(operator, "/api/tasks?state=PAUSED") == order
-    end = queries.positions()["flights"]
+    end = queries.log_positions()["flights"]
     assert listed(operator, f"/api/tasks?application=flights&as_of=@{end}") == order
     assert [each.id for each in queries.paused("flights").tasks] == [task, other]
     [stopped] = conditions.needing_attention(now=now)

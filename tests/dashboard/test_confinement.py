@@ -247,7 +247,7 @@ def _without_tokens(body: str) -> str:
 
 def test_acts_on_the_own_application_are_performed(flights: Story) -> None:
     everything = [each for each in user_actions(flights) if each.least is Role.OPERATOR]
-    names = [*queries.positions(), "test"]
+    names = [*queries.log_positions(), "test"]
     client = person("oli", roles=dict.fromkeys(names, Role.OPERATOR))
     for action in everything:
         if action.name in ("send-alert-again", "test-error"):

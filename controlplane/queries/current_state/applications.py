@@ -51,8 +51,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     lag: Lag
 
 
-def positions() -> dict[str, int]:
-    """Return the length of each application's log."""
+def log_positions() -> dict[str, int]:
+    """Return the newest position in the log of each application."""
     return {stream.application: stream.sequence for stream in store.all_streams()}
 
 

@@ -80,8 +80,12 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
         int | None, Meta(description="Of the record as JSON, in bytes; null: not known.")
     ]
     occurred_at: datetime
-    sequence: Annotated[int, Meta(description="The newest event that reported it.")]
-    first_sequence: Annotated[int, Meta(description="The first event that reported it.")]
+    sequence: Annotated[
+        int, Meta(description="The log position of the newest event that reported it.")
+    ]
+    first_sequence: Annotated[
+        int, Meta(description="The log position of the first event that reported it.")
+    ]
     status: DeadLetterStatus
     redrive: Annotated[
         UUID | None, Meta(description="The redrive of the server that took it last.")

@@ -113,10 +113,10 @@ def _query(wanted: FailureFilter, *, before: store.Newest | None) -> store.Failu
         if not tasks or not _may_match(tasks[0].id, wanted):
             return None
         names = [tasks[0].id.application]
-        last = _last_position(names[0], wanted)
+        last = _last_log_position(names[0], wanted)
         if last is None:
             return None
-        query = replace(query, task=(names[0], digest), pipeline=None, until_position=last)
+        query = replace(query, task=(names[0], digest), pipeline=None, until_sequence=last)
     groups = _groups(names, wanted) if names else []
     if groups == []:
         return None
@@ -169,10 +169,10 @@ def _groups(names: list[str], wanted: FailureFilter) -> list[tuple[str, str]] | 
     return group_keys if wanted.fingerprint or len(group_keys) <= FEW else None
 
 
-def _last_position(application: str, wanted: FailureFilter) -> int | None:
-    """Return a position that no failure in the filter's time range follows; None if none is in it.
+def _last_log_position(application: str, wanted: FailureFilter) -> int | None:
+    """Return a log position after which no failure is in the filter's time range; None if none is.
 
-    Each hour's total has the position of the hour's last failure.
+    Each hour's total has the log position of the hour's last failure.
     """
     if wanted.since is None and wanted.until is None:
         return MAX_BIGINT

@@ -49,7 +49,7 @@ class PastRun(msgspec.Struct, frozen=True, kw_only=True):
         datetime | None, Meta(description="Null: its start is before the first event of the log.")
     ] = None
     ended_at: Annotated[datetime | None, Meta(description="Null: it has not ended.")] = None
-    #: The position of its last event.
+    #: The log position of its last event.
     sequence: int
     reason: Annotated[str | None, Meta(description="Why it ended, and by whom.")] = None
     failure: Failure | None = None

@@ -33,10 +33,10 @@ _BUCKETS = (
 
 
 class Lag(msgspec.Struct, frozen=True, kw_only=True):
-    """The position of an application's fold, and what waits in Redis."""
+    """The newest log position of an application, and what waits in Redis."""
 
     application: str
-    #: The position in the log, `flights @ 18,233`.
+    #: The newest log position, `flights @ 18,233`.
     sequence: int
     #: How often the Redis stream had to be restarted.
     generation: int
@@ -91,7 +91,7 @@ class LogGap(msgspec.Struct, frozen=True, kw_only=True):
     """Events that a log lacks, because PostgreSQL was restored from an older dump."""
 
     application: str
-    #: The positions of the missing events; later events have them now.
+    #: The log positions of the missing events; later events have them now.
     first: int
     last: int
     noticed_at: datetime
@@ -103,7 +103,7 @@ class LogGap(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def before(self) -> int:
-        """The position of the last event before the gap."""
+        """The log position of the last event before the gap."""
         return self.first - 1
 
 

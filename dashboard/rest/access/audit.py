@@ -40,7 +40,9 @@ class ActSerializer(serializers.Serializer[Any]):
     application = serializers.CharField(allow_null=True)
     about = serializers.CharField(help_text="The object of the act.")
     what = serializers.CharField(help_text="The details of the act.")
-    position = serializers.IntegerField(allow_null=True)
+    position = serializers.IntegerField(
+        allow_null=True, help_text="The log position of the act's event."
+    )
     status = serializers.ChoiceField(
         field_types.choices(CommandStatus),
         allow_null=True,

@@ -55,7 +55,7 @@ class FailureSerializer(serializers.Serializer[Any]):
     """
 
     application = serializers.CharField()
-    sequence = serializers.IntegerField()
+    sequence = serializers.IntegerField(help_text="The log position of the event.")
     type = serializers.ChoiceField(["RecordFailed", "FailuresCounted"], source="event.type")
     occurred_at = serializers.DateTimeField(source="event.occurred_at")
     received_at = serializers.DateTimeField()

@@ -19,7 +19,7 @@ from arrester.domain.events import StoredEvent
 
 
 class FeedQuerySerializer(serializers.Serializer[Any]):
-    """The events to follow, and the position to continue at."""
+    """The events to follow, and the log positions to continue at."""
 
     application = serializers.CharField(required=False, help_text="One log; all without it.")
     cursor = serializers.CharField(required=False, help_text="`cursor` of the previous response.")

@@ -131,7 +131,7 @@ def test_as_of_a_time_includes_the_events_received_by_then() -> None:
     }
     for moment, expected in times.items():
         when = queries.as_of(moment.isoformat())
-        assert queries.position(APPLICATION, when) == expected
+        assert queries.log_position(APPLICATION, when) == expected
     with pytest.raises(NotFound):
         queries.as_of_state.task(JFK.digest, queries.as_of((noon - timedelta(days=1)).isoformat()))
 
@@ -160,7 +160,7 @@ def test_the_last_command_is_the_one_as_of_then(
     streams.send(redis, [*histories.started(), *histories.paused()])
     fold_stream.fold_stream(APPLICATION)
     early = actions.resume_task(JFK.digest, actor="ana")
-    issued = queries.positions()[APPLICATION]
+    issued = queries.log_positions()[APPLICATION]
     for _ in range(30):
         with pytest.raises(CommandForbidden):
             actions.resume_task(JFK.digest, actor="ana")

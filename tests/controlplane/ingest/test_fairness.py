@@ -35,7 +35,7 @@ POLLS = 3
 
 
 def length(application: str) -> int:
-    return queries.positions().get(application, 0)
+    return queries.log_positions().get(application, 0)
 
 
 def wait_for(application: str, events: int) -> None:

@@ -132,7 +132,7 @@ def test_each_application_has_one_chain_of_messages(
     monkeypatch.setattr(fold_stream, "fold_stream", whole)
     run(redis)
     assert not messages(redis) and not redis.exists(MARK)
-    assert queries.positions()[APPLICATION] == 1
+    assert queries.log_positions()[APPLICATION] == 1
 
 
 def test_sweeps_run_before_waiting_folds(redis: Redis) -> None:

@@ -33,7 +33,9 @@ def test_a_resolved_group_is_reopened_by_the_next_failure(page: Page, story: Sto
     page.get_by_role("link", name="Notes and history").click()
     page.get_by_label("Note").fill("the fix was not deployed")
     story.skips("EWR", 12)
-    expect(page.locator("#position")).to_contain_text(f"flights @ {queries.positions()['flights']}")
+    expect(page.locator("#position")).to_contain_text(
+        f"flights @ {queries.log_positions()['flights']}"
+    )
     expect(page.get_by_label("Note")).to_have_value("the fix was not deployed")
     page.get_by_role("button", name="Add note").click()
     expect(page.locator(".acts")).to_contain_text("the fix was not deployed")

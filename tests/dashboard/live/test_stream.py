@@ -67,7 +67,7 @@ def stream_of(
 
 def position() -> str:
     """Return the position of the whole log, as a page has it."""
-    return str(sum(queries.positions().values()))
+    return str(sum(queries.log_positions().values()))
 
 
 @pytest.mark.usefixtures("fresh_database")
@@ -93,7 +93,7 @@ class TestStream:
     def test_other_applications_are_neither_named_nor_counted(self, redis: Redis) -> None:
         seen, hidden = Story(application="apple"), Story(application="zebra")
         seen.starts()
-        present = str(queries.positions()["apple"])
+        present = str(queries.log_positions()["apple"])
 
         async def story() -> tuple[list[str], dict[str, str]]:
             stream = stream_of(
@@ -110,7 +110,7 @@ class TestStream:
         lines, event = run(story)
         assert lines[1:] == [": nothing new\n\n"] * 2
         assert event["data"] == "apple"
-        assert event["id"] == str(queries.positions()["apple"])
+        assert event["id"] == str(queries.log_positions()["apple"])
 
     def test_the_page_catches_up_without_events(self, redis: Redis) -> None:
         flights = Story()

@@ -44,18 +44,20 @@ def test_a_task_as_of_an_event_is_its_past(flights: Story, operator: Client) -> 
     assert 'name="as_of" value="tomorrow-ish"' in wrong and f'action="{url}"' in wrong
     assert "an age (5m, 1h, 2d), a time" in wrong and "Back to now" not in wrong
     assert f'hx-get="{url}"' in wrong
-    assert "the newest position of flights" in text(operator, f"{url}?as_of=@999999", status=400)
+    assert "the newest log position of flights" in text(
+        operator, f"{url}?as_of=@999999", status=400
+    )
 
 
 def test_an_application_as_of_an_event_is_its_past(flights: Story, operator: Client) -> None:
     flights.starts(host="spark-driver-1")
-    before = queries.positions()["flights"]
+    before = queries.log_positions()["flights"]
     task = flights.pauses("JFK", held=5)
-    paused = queries.positions()["flights"]
+    paused = queries.log_positions()["flights"]
     command = actions.resume_task(task.digest, actor="ana").id
     flights.resumes("JFK", command)
     url = reverse("application", args=["flights"])
-    newest = queries.positions()["flights"]
+    newest = queries.log_positions()["flights"]
     assert f'{url}?as_of=@{newest}"' in text(operator, url)
     then = text(operator, f"{url}?as_of=@{paused}")
     assert "Back to now" in then and "1 task PAUSED" in then and "spark-driver-1" in then
@@ -76,7 +78,7 @@ def test_an_age_and_the_last_command_are_points_of_the_past(
     last = f"{url}?as_of=last-command"
     assert "flights has no command" in text(operator, last, status=400)
     task = flights.pauses("JFK", held=5)
-    paused = queries.positions()["flights"]
+    paused = queries.log_positions()["flights"]
     flights.resumes("JFK", actions.resume_task(task.digest, actor="ana").id)
     then = text(operator, last)
     assert "1 task PAUSED" in then and f"flights @ {paused}." in then
@@ -97,7 +99,7 @@ def test_an_age_and_the_last_command_are_points_of_the_past(
 
 def test_an_error_as_of_an_event_is_its_past(flights: Story, operator: Client) -> None:
     task = flights.pauses("JFK", held=5)
-    paused = queries.positions()["flights"]
+    paused = queries.log_positions()["flights"]
     (group,) = queries.groups(GroupFilter(application="flights")).rows
     url = reverse("error", args=["flights", group.fingerprint])
     flights.resumes("JFK", actions.resume_task(task.digest, actor="ana").id)

@@ -25,13 +25,13 @@ def test_events_that_an_older_backup_lacks_are_shown(
     client: Client = logged_in(make_user("ada", "operator"))
     for each in (story, other):
         each.starts()
-    before = queries.positions()[story.application]
+    before = queries.log_positions()[story.application]
     connections.close_all()
     services.clone(fresh_database, BACKUP, source=services.DATABASE)
     try:
         for key in ("JFK", "EWR", "LGA"):
             story.pauses(key)
-        lost = queries.positions()[story.application] - before
+        lost = queries.log_positions()[story.application] - before
         connections.close_all()
         services.clone(fresh_database, source=BACKUP)
     finally:

@@ -164,7 +164,7 @@ def test_batches_of_a_driver_with_a_slow_clock_are_reported(redis: Redis, operat
         streams.send(redis, events, batch=uuid7(long_ago))
     fold_stream.fold_stream("flights")
     # The log has none of its events, and the batch is confirmed to its sender.
-    assert queries.positions() == {"flights": 0}
+    assert queries.log_positions() == {"flights": 0}
     page = text(operator, reverse("tasks"))
     assert f"2 batches {message}" in page and "Check the clocks of the drivers" in page
     assert f"{reverse('quarantine')}?application=flights" in page
@@ -204,11 +204,11 @@ def test_a_page_reports_no_newer_position_than_it_shows(
         flights.skips("EWR", 3)
         return found
 
-    read, before = queries.lags, queries.positions()["flights"]
+    read, before = queries.lags, queries.log_positions()["flights"]
     monkeypatch.setattr(queries, "lags", lags)
     page = text(operator, reverse("applications"))
     assert f'data-position="{before}"' in page and f"flights @ {before}<" in page
-    assert queries.positions()["flights"] > before
+    assert queries.log_positions()["flights"] > before
 
 
 def test_the_list_of_applications_has_pages(
@@ -288,7 +288,7 @@ def test_an_open_command_is_shown_after_many_refused_ones(flights: Story, operat
     for _ in range(11):
         with pytest.raises(CommandForbidden):
             actions.resume_task(task.digest, actor="ana")
-    end = queries.positions()["flights"]
+    end = queries.log_positions()["flights"]
     for seen in (
         queries.task(task.digest),
         queries.as_of_state.task(task.digest, queries.AsOf(position=end)),
