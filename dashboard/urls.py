@@ -96,7 +96,7 @@ def _of_pipelines(prefix: str) -> Iterator[URLPattern]:
             )
 
 
-#: The form of a patch has views of its own.
+#: A command with a patch has a dialog of its own.
 _TASK_ROWS = [row for row in TASK_KINDS.values() if "patch" not in row.fields]
 _APPLICATION_ROWS = [row for row in KINDS.values() if row.subject is Subject.APPLICATION]
 

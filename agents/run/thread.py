@@ -184,7 +184,7 @@ class PipelineThread:
         return self._claimed.journal.ledger.answers.get(str(command))
 
     def report(self) -> None:
-        """Report the state of the tasks soon; the server's view differs."""
+        """Report the state of the tasks soon; the server has stored other states."""
         self._query_loop.report_requested = True
 
     # ── start and stop ───────────────────────────────────────────────────────────────────────

@@ -1,5 +1,5 @@
-"""Drift check: compare our view of an instance's tasks with the instance's own, and request a
-report if they differ.
+"""Drift check: compare the stored states of an instance's tasks with the instance's own, and
+request a report if they differ.
 
 Each heartbeat contains a hash of the task states. If it differs repeatedly while no events are in
 transit, a report is requested; the answer is StateReported, an event like all others.

@@ -20,7 +20,8 @@ from arrester.domain.events import RecordsDeadLettered
 from arrester.domain.identity.names import task_id
 
 RECORDS, CAUSES, TASKS = "records", "causes", "tasks"
-VIEWS = {RECORDS: "Records", CAUSES: "By cause", TASKS: "By task"}
+#: The forms of the list, by the parameter `view`.
+LIST_FORMS = {RECORDS: "Records", CAUSES: "By cause", TASKS: "By task"}
 _TOTALS = {CAUSES: "group", TASKS: "task"}
 
 
@@ -35,8 +36,8 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
     own = reverse("dead-letters")
     restore_query(request, own)
     view = request.GET.get("view") or RECORDS
-    if view not in VIEWS:
-        raise InvalidValue("view", view, ", ".join(VIEWS))
+    if view not in LIST_FORMS:
+        raise InvalidValue("view", view, ", ".join(LIST_FORMS))
     wanted = filters.of_dead_letters(request.GET, now=timezone.now())
     cursor = request.GET.get("after")
     if wanted.exception_class is not None:
@@ -47,7 +48,7 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
     chosen = {name: value for name, value in form["requested"].items() if name != "view"}
     context = form | {
         "view": view,
-        "views": VIEWS.items(),
+        "views": LIST_FORMS.items(),
         "stages": queries.stages(),
         "task": queries.task(wanted.task).state if wanted.task else None,
         "filtered": any(chosen.values()),

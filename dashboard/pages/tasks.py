@@ -38,8 +38,8 @@ from arrester.domain.state.states import (
 
 #: Entries of the history on the task's page, and entries read for its timeline.
 RECENT, STRIP = 12, 200
-#: The forms of a history: state changes, all events, all events as stored.
-VIEWS = {"compact": "Compact", "full": "Full", "json": "JSON"}
+#: The forms of a history, by the parameter `view`: state changes, all events, all as stored.
+HISTORY_FORMS = {"compact": "Compact", "full": "Full", "json": "JSON"}
 
 NOT_RUNNING = "Not running"
 
@@ -193,13 +193,13 @@ def history(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
     """Show the history of a task, page by page."""
     detail = queries.task(digest)
     view = request.GET.get("view", "")
-    view = view if view in VIEWS else "compact"
+    view = view if view in HISTORY_FORMS else "compact"
     read = queries.task_state_changes if view == "compact" else queries.task_history
     cursor = request.GET.get("after")
     events = read(digest, cursor=cursor)
     context = {
         "task": detail.state,
-        "views": VIEWS.items(),
+        "views": HISTORY_FORMS.items(),
         "view": view,
         "history": events,
         "rows": attempt_folds.rows(events.rows) if view == "compact" else events.rows,

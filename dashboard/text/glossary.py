@@ -70,5 +70,6 @@ TERMS = {
     "task": "The unit that pauses by itself, such as a partition or a customer.",
     "thread": "A pipeline's run within an instance, as Kafka Streams' stream thread.",
     "tolerance": "How many failed records of a task are skipped before FAIL.",
-    "view": "A table of states derived from the log.",
+    "view": "A table of states derived from the log. In `dashboard/`, a view of Django; in the "
+    "schema `confined`, one of PostgreSQL.",
 }

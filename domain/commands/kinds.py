@@ -74,7 +74,8 @@ class Kind:
     part: CommandKind | None = None
     #: What an agent does with the task; None: it does nothing with a task.
     how: ResumeHow | TaskAct | None = None
-    #: The name in URLs of pages and of the template of the dialog; empty: no generic view has it.
+    #: The name in URLs of pages and of the dialog's template; empty: it is neither for a task nor
+    #: for an application.
     slug: str = ""
 
     @property

@@ -94,7 +94,7 @@ class TaskReported(Data, frozen=True, kw_only=True):
 
 
 class StateReported(Data, frozen=True, kw_only=True, tag=True):
-    """The state of all tasks of a run, reported because the server's view differed.
+    """The state of all tasks of a run, reported because the server had stored other states.
 
     It covers the tasks whose digest is greater than `above` and not greater than `through` (None:
     no bound): those not in `tasks` are RUNNING and hold nothing.

@@ -146,7 +146,7 @@ def report(application: str, instance: Id) -> str:
 
 
 def drift(application: str, instance: UUID) -> str:
-    """The server's record of an instance whose task states differ from its own view."""
+    """The server's record of an instance whose task states differ from the stored ones."""
     return f"arrester:{application}:drift:{instance}"
 
 

@@ -68,7 +68,7 @@ def evolve_command(state: CommandState, event: CommandEvent, at: At) -> CommandS
     """Return the command after `event`, of an instance or (without one) of the server.
 
     An instance's answer is final, even after the server declared the command expired: the server's
-    view may be late, the agent's cannot.
+    state may be late, the agent's cannot.
     """
     state = replace(state, sequence=at.sequence)
     match event:

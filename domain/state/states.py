@@ -123,7 +123,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToleranceUsed(msgspec.Struct, frozen=True, kw_only=True):
-    """The tolerance that a task has used in a run: the server's view of the agent's count."""
+    """The tolerance that a task has used in a run, as counted from the agent's events."""
 
     epoch: int
     tally: Tally

@@ -192,7 +192,7 @@ def pages(scene: Scene) -> dict[str, str]:
         "application-as-of": f"{application}?as_of=@{scene.until}",
         "application-dense-as-of": f"{orders}?as_of=@{queries.log_positions()['orders']}",
         "error-as-of": f"{error}?as_of=@{scene.until}",
-        **{f"history-{view}": f"{history}?view={view}" for view in tasks.VIEWS},
+        **{f"history-{view}": f"{history}?view={view}" for view in tasks.HISTORY_FORMS},
         **{f"error-{tab}": f"{error}?tab={tab}" for tab in errors.TABS},
         "error-muted": reverse("error", args=["flights", NA.fingerprint]),
         "errors-all": f"{reverse('errors')}?state=all&from=2020-01-01T00:00",

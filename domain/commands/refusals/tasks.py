@@ -1,7 +1,7 @@
 """Why the state of a task forbids a command: one rule for the server and for agents.
 
-The server refuses by its view of the task before it issues a command, an agent by its own state
-when it applies the command.
+The server refuses by the state that it has stored before it issues a command, an agent by its own
+state when it applies the command.
 """
 
 from __future__ import annotations

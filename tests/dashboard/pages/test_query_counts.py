@@ -18,7 +18,7 @@ from arrester.dashboard import session
 from arrester.dashboard.components import attention
 from arrester.dashboard.pages.applications import TABS
 from arrester.dashboard.pages.errors import TABS as ERROR_TABS
-from arrester.dashboard.pages.tasks import VIEWS
+from arrester.dashboard.pages.tasks import HISTORY_FORMS
 from tests.dashboard.accounts import logged_in, make_user
 from tests.dashboard.story import TYPO, Story, failure
 
@@ -110,7 +110,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
     }
     tabs = {
         "application": [f"tab={tab}" for tab in TABS],
-        "task-history": [f"view={view}" for view in VIEWS],
+        "task-history": [f"view={view}" for view in HISTORY_FORMS],
         "error": [f"tab={tab}" for tab in ERROR_TABS],
         "overview": ["range=30d", "range=7d"],
         "held": [f"application={app}"],
