@@ -38,7 +38,8 @@ _log = logging.getLogger("arrester.thread")
 class OpenRun:
     """A claimed run with what processes its micro-batches, held records and commands.
 
-    The methods with a HeldLock change it; all others, and its parts, are read without the lock.
+    Methods with a HeldLock change it: its own, and `save` of its redriver. All else is read without
+    the lock.
     """
 
     claimed: ClaimedRun

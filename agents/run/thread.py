@@ -136,7 +136,7 @@ class PipelineThread:
     @property
     def is_idle(self) -> bool:
         """Whether nothing happens without a command: a static source is done, the rest is held."""
-        return self._query_loop.source_done and not self._opened.has_work
+        return self._query_loop.source_done and not self._query_loop.opened.has_work
 
     @property
     def in_progress(self) -> InProgress | None:
@@ -149,7 +149,8 @@ class PipelineThread:
         left; None if unknown."""
         if not self._loop.is_alive():
             return None
-        drained, now = self._opened.processor.drained_per_second, self.in_progress
+        drained = self._query_loop.opened.processor.drained_per_second
+        now = self.in_progress
         if drained is None and (now is None or now.input != HELD_RECORDS):
             return self._query_loop.query.rows_per_second
         return drained
@@ -200,16 +201,16 @@ class PipelineThread:
         self._state = ThreadStatus.RUNNING
         try:
             signal = self._stop_signal
-            self._opened = open_run(self._claimed, check=signal.check, wait=signal.wait)
+            opened = open_run(self._claimed, check=signal.check, wait=signal.wait)
             self._query_loop = QueryLoop(
-                self._opened,
+                opened,
                 lock=self._lock,
                 stop_signal=signal,
                 retries=SourceRetries(self._source_policy, self.pipeline.name),
                 trigger=trigger,
             )
             self._commands = ThreadCommands(
-                opened=self._opened,
+                opened=opened,
                 query_loop=self._query_loop,
                 lock=self._lock,
                 stop_signal=signal,

@@ -120,6 +120,7 @@ class ThreadCommands:
         What cannot be saved, on a full disk, is the caller's: the run continues.
         """
         entry = self.opened.redriver.save(
+            lock,
             selected,
             after=self.opened.processor.last_begun,
             actor=actor,

@@ -31,6 +31,7 @@ from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.entries import Entry, EntryKind, HeldCount
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import Storage
+from arrester.agents.run.run_lock import HeldLock
 from arrester.agents.runtime.redrive_result import InvalidDeadLetter, Redriven
 from arrester.agents.spark.frames.local_checkpoint import (
     AS_BYTES,
@@ -137,6 +138,7 @@ class DeadLetterRedriver:
 
     def save(
         self,
+        _: HeldLock,
         selected: SelectedDeadLetters,
         *,
         after: int,

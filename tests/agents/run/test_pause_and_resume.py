@@ -128,9 +128,9 @@ def test_a_skip_is_applied_before_a_held_record_is_read(
     skip = TaskCommand("a", how=ResumeHow.SKIP, position=pauses, reason="known")
     with monkeypatch.context() as patched, thread._lock.held() as lock:
         patched.setattr(HeldStore, "_read", lambda *_: pytest.fail("held records were read"))
-        assert thread._opened.apply(lock, skip).applied
+        assert thread._query_loop.opened.apply(lock, skip).applied
         assert thread.tasks()[0].held == 3 - pauses
-        assert not thread.is_idle and thread._opened.holds_rows
+        assert not thread.is_idle and thread._query_loop.opened.holds_rows
     wait_until(lambda: thread.tasks()[0].held == 0, what="nothing is held")
     bench.stop()
     assert sorted(row["position"] for row in bench.dead_letters()) == [1, 2][:pauses]
@@ -346,7 +346,7 @@ def test_skipped_records_of_many_tasks_are_stored_together(bench: Bench, repaire
             skip = TaskCommand(
                 task, how=ResumeHow.SKIP, command=command, actor=f"{task}na", reason=f"of {task}"
             )
-            assert thread._opened.apply(lock, skip).applied
+            assert thread._query_loop.opened.apply(lock, skip).applied
     wait_until(lambda: bench.written() == [("b", 0), ("a", 1)], what="held rows")
     bench.stop()
 

@@ -165,7 +165,9 @@ def test_a_pause_by_hand_leaves_a_micro_batch_that_may_be_written(
     def pausing(self: Processor, frame: DataFrame, batch: int) -> None:
         if calls and not requests:
             requests.append(
-                bench.threads[-1]._opened.commands.apply(TaskCommand("a", how=TaskAct.PAUSE))
+                bench.threads[-1]._query_loop.opened.commands.apply(
+                    TaskCommand("a", how=TaskAct.PAUSE)
+                )
             )
         process(self, frame, batch)
 
