@@ -1,5 +1,5 @@
-"""Retention: keep and verify the state at the new beginning of the log, then drop the days
-before it. Counts for charts live longer."""
+"""Retention: store and verify the states at the new beginning of the log, then drop the days
+before it. Counts for charts are kept longer."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from arrester.domain.state.stream_state import StreamState
 
 log = logging.getLogger(__name__)
 #: How far charts can look back.
-BUCKETS = timedelta(days=400)
-#: The day of an id and of our clock may differ by their clocks.
-MARGIN = timedelta(days=2)
+CHART_HISTORY = timedelta(days=400)
+#: The id of a batch has the time of its agent, whose clock may differ from ours by this much.
+CLOCK_MARGIN = timedelta(days=2)
 #: The unit of ARRESTER_RETENTION_GB, in bytes.
 GIGABYTE = 10**9
-#: Folds that have a lock are waited for so long: the next run does what is left.
+#: How long a run waits for a fold that has a lock: the next run does what is left.
 LOCK_SECONDS = 1.0
 Report = Callable[[str], None]
-#: Shows the progress for an application, whose events are read up to a position.
+#: Shows the progress for an application, whose events are read up to a log position.
 ShowProgress = Callable[[str, int], AbstractContextManager[rebuild.Progress]]
 
 
@@ -87,7 +87,7 @@ def retain(
     nothing = store.Dropped(partitions=0, bytes=0)
     if busy:
         return Retained(bases=bases, dropped=nothing, busy=tuple(busy))
-    batches_before = min(before, (now - timedelta(days=replay_days) - MARGIN).date())
+    batches_before = min(before, (now - timedelta(days=replay_days) - CLOCK_MARGIN).date())
     try:
         with store.waiting_at_most(LOCK_SECONDS), transaction.atomic(durable=True):
             dropped = store.drop_days(before, batches_before=batches_before)
@@ -97,7 +97,7 @@ def retain(
     # Folds wait only while days are dropped.
     store.delete_old_states()
     minutes_before = datetime.combine(before, datetime.min.time(), UTC)
-    flow.forget(minutes_before=minutes_before, hours_before=now - BUCKETS)
+    flow.forget(minutes_before=minutes_before, hours_before=now - CHART_HISTORY)
     held_minutes.forget(before=minutes_before)
     store.forget_blocks(minutes_before)
     if dropped.partitions:
@@ -148,21 +148,21 @@ def _record_refusal(application: str, refusal: ArresterError, *, now: datetime) 
 
 
 def _make_base(
-    application: str, before: date, *, now: datetime, progress: ShowProgress = show_nothing
+    application: str, before: date, *, now: datetime, progress: ShowProgress
 ) -> int | None:
     """Make and verify a base at the last event before a day; return its position if it is new."""
     last, base = store.last_before(application, before), store.base(application)
     if last is None or last[0] <= base.position:
-        _forget_buckets(application, before=now - BUCKETS)
+        _forget_buckets(application, before=now - CHART_HISTORY)
         return None
     position, received_at = last
     with progress(application, position) as show:
         derived = rebuild.derive(application, until=position, progress=show)
-    # The views at the position, according to snapshots.
-    at_snapshot = state_at_position.at(application, position)
-    if _packed(at_snapshot) != _packed(derived.state):
+    # Snapshots are copies of the views: these are the states that pages have shown.
+    shown = state_at_position.at(application, position)
+    if _packed(shown) != _packed(derived.state):
         raise NotVerified(application, position)
-    old = derived.buckets.split_before(now - BUCKETS)
+    old = derived.buckets.split_before(now - CHART_HISTORY)
     with transaction.atomic(durable=True):
         store.lock(application)
         states = [*derived.stored_states(after=base.position), *old.deletions()]
@@ -177,9 +177,8 @@ def _make_base(
 
 def _forget_buckets(application: str, *, before: datetime) -> None:
     """Drop the expired counts of an application without new events."""
-    old_ones = {"application": application, "hour__lt": before}
     if not any(
-        model._default_manager.filter(**old_ones).exists()
+        model._default_manager.filter(application=application, hour__lt=before).exists()
         for model in (models.HourTotal, models.HeldChange)
     ):
         return

@@ -361,8 +361,8 @@ def test_a_forged_base_covers_nothing(
 def test_creating_and_dropping_days_take_locks_in_the_order_of_a_fold(
     forty_days: rebuild.Derived, fresh_database: embedded.Urls, statement: str
 ) -> None:
-    retained = retention._make_base(APPLICATION, (NOW - timedelta(days=30)).date(), now=NOW)
-    assert retained == 25
+    before, progress = (NOW - timedelta(days=30)).date(), retention.show_nothing
+    assert retention._make_base(APPLICATION, before, now=NOW, progress=progress) == 25
     early = store.NewBatch(id=uuids.uuid7(datetime.now(UTC) + timedelta(days=60)), events=[])
     with streams.locked(APPLICATION) as stream:
         store.record_batches(stream, [early], received_at=NOW)

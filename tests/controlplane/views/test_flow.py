@@ -73,7 +73,7 @@ def test_minutes_go_with_their_events_and_hours_later() -> None:
     later = NOON + timedelta(days=31)
     retention.retain(days=30, replay_days=30, now=later)
     assert (rows(), len(rows(models.FlowHour))) == ([], 1)
-    flow.forget(minutes_before=later, hours_before=NOON + retention.BUCKETS)
+    flow.forget(minutes_before=later, hours_before=NOON + retention.CHART_HISTORY)
     assert len(rows(models.FlowHour)) == 0
 
 
