@@ -14,13 +14,13 @@ from django.conf import settings
 
 from arrester.domain.errors import InvalidValue
 
-WEBHOOK = "webhook"
+WEBHOOK, MAIL = "webhook", "mail"
 ALLOWED = (
     "a mail address, an https:// or http:// address of a webhook, or an address of Apprise"
     " such as slack://…, msteams://…, pagerduty://…, opsgenie://…"
     " (https://appriseit.com/services/)"
 )
-_MAIL = re.compile(r"[^@\s:/?#]+@[A-Za-z0-9.-]+")
+_MAIL_ADDRESS = re.compile(r"[^@\s:/?#]+@[A-Za-z0-9.-]+")
 _MAIL_ALLOWED = "a mail address once ARRESTER_SMTP_URL is set, such as smtp://mail.example.com:587"
 
 
@@ -38,7 +38,7 @@ def parse(text: str) -> Address:
     """Return the address that a person entered; raise InvalidValue for an unusable one."""
     text = text.strip()
     check_host(text)
-    if _MAIL.fullmatch(text):
+    if _MAIL_ADDRESS.fullmatch(text):
         return _mail(text)
     parts = _parts(text)
     service = _service(text)
@@ -55,7 +55,7 @@ def check_host(text: str) -> None:
     permitted = settings.ENVIRONMENT.alert_hosts
     if not permitted:
         return
-    if _MAIL.fullmatch(text):
+    if _MAIL_ADDRESS.fullmatch(text):
         scheme, host = "", text.rpartition("@")[2].lower()
     else:
         parts = _parts(text)
@@ -93,7 +93,7 @@ def _mail(address: str) -> Address:
     if smtp is None:
         raise InvalidValue("address", address, _MAIL_ALLOWED)
     # The server is not stored: its password may change.
-    return Address(service="mail", shown=address, url=address)
+    return Address(service=MAIL, shown=address, url=address)
 
 
 def mail_url(address: str, smtp_url: str, headers: Mapping[str, str]) -> str:

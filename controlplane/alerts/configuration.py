@@ -74,7 +74,7 @@ def add_channel(address: str, name: str = "", *, actor: str) -> tuple[AlertChann
                 name=name,
                 service=parsed.service,
                 shown_address=parsed.shown,
-                secret=sending.seal(parsed),
+                secret=sending.encrypt_address(parsed),
                 created_at=datetime.now(UTC),
             )
     except IntegrityError:

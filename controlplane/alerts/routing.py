@@ -100,19 +100,19 @@ def _follow_up(rules: Sequence[AlertRule], now: datetime) -> None:
     by_id = {rule.id: rule for rule in rules}
     unsettled = AlertMessage.objects.filter(settled=False).select_related("channel")
     messages = [*unsettled.order_by("created_at", "id")]
-    alerts = Alert.objects.in_bulk({id for each in messages for id in each.alerts})
+    alert_by_id = Alert.objects.in_bulk({id for each in messages for id in each.alerts})
     escalated = _escalated([each.id for each in messages])
     for message in messages:
-        about = [alerts[id] for id in message.alerts if id in alerts]
+        alerts = [alert_by_id[id] for id in message.alerts if id in alert_by_id]
         # New errors and commands have no end that is news: the others do not wait for them.
-        lasting = [each for each in about if AlertCause(each.cause).lasts] or about
+        lasting = [each for each in alerts if AlertCause(each.cause).lasts] or alerts
         if all(each.resolved_at is not None for each in lasting):
             if message.status != MessageStatus.PENDING.value:
                 _settle(message, lasting, now)
         elif message.kind == MessageKind.FIRED.value and message.id not in escalated:
             rule = by_id.get(message.rule_id or 0)
-            if rule is not None and _is_ignored(rule, message, about, now):
-                waiting = [each for each in about if each.resolved_at is None]
+            if rule is not None and _is_ignored(rule, message, alerts, now):
+                waiting = [each for each in alerts if each.resolved_at is None]
                 add(
                     rule,
                     rule.escalate_to,
@@ -128,30 +128,30 @@ def _escalated(ids: Sequence[UUID]) -> set[UUID | None]:
     return set(messages.values_list("about", flat=True))
 
 
-def _settle(message: AlertMessage, about: Sequence[Alert], now: datetime) -> None:
+def _settle(message: AlertMessage, alerts: Sequence[Alert], now: datetime) -> None:
     """Report the end of all alerts of a message, if it is news, and be done with it."""
     message.settled = True
     message.save(update_fields=["settled"])
     channel = message.channel
     if channel is None or message.status != MessageStatus.SENT.value:
         return
-    if _needs_end(channel, about):
-        add(message.rule, channel, MessageKind.RESOLVED, about, now=now, about=message.id)
+    if _needs_end(channel, alerts):
+        add(message.rule, channel, MessageKind.RESOLVED, alerts, now=now, about=message.id)
 
 
-def _needs_end(channel: AlertChannel, about: Iterable[Alert]) -> bool:
-    return channel.service in _INCIDENTS or any(AlertCause(each.cause).lasts for each in about)
+def _needs_end(channel: AlertChannel, alerts: Iterable[Alert]) -> bool:
+    return channel.service in _INCIDENTS or any(AlertCause(each.cause).lasts for each in alerts)
 
 
 def _is_ignored(
-    rule: AlertRule, message: AlertMessage, about: Sequence[Alert], now: datetime
+    rule: AlertRule, message: AlertMessage, alerts: Sequence[Alert], now: datetime
 ) -> bool:
     """Return whether a message is so old that it escalates, and no person has acted since."""
     if rule.escalate_seconds is None or rule.escalate_to is None:
         return False
     if now - message.created_at < timedelta(seconds=rule.escalate_seconds):
         return False
-    waiting = [each for each in about if each.resolved_at is None]
+    waiting = [each for each in alerts if each.resolved_at is None]
     return not any(
         each.acknowledged_at is not None or _acted(each.application, message.created_at)
         for each in waiting

@@ -22,11 +22,13 @@ from arrester.domain.errors import InvalidValue
 
 #: The time to connect, and to wait for an answer.
 TIMEOUT_SECONDS = 8.0
+#: The most characters of the reason of a failure.
 _REASON_MAX = 300
+#: With this text, Apprise logs what a mail server answered.
 _ANSWER = "Socket Exception: "
-#: After `@` and `<`, and between the brackets of a link.
+#: The places where markup is broken: after `@` and `<`, and between the brackets of a link.
 _MARKUP = re.compile(r"(?<=[@<])|(?<=\])(?=[(\[:])")
-#: Begins a record of the log, which may have several lines.
+#: The text before each record of Apprise's log: a record may have several lines.
 _RECORD = "\0"
 
 
@@ -34,50 +36,50 @@ class NotSent(Exception):
     """A channel did not accept a message; the text is the reason."""
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """What is encrypted of a channel."""
+class ChannelSecret(msgspec.Struct, frozen=True, kw_only=True):
+    """The encrypted part of a channel: its address, and the key that signs webhooks."""
 
     url: str
     key: str = ""
 
 
-def seal(address: addresses.Address) -> bytes:
+def encrypt_address(address: addresses.Address) -> bytes:
     """Return the encrypted part of an address."""
-    stored = Stored(url=address.url, key=address.key)
-    return encryption.encrypt(msgspec.json.encode(stored).decode())
+    secret = ChannelSecret(url=address.url, key=address.key)
+    return encryption.encrypt(msgspec.json.encode(secret).decode())
 
 
-def opened(channel: models.AlertChannel) -> Stored:
+def _decrypt_address(channel: models.AlertChannel) -> ChannelSecret:
     """Return the address and key of a channel; raise Undecipherable."""
-    return msgspec.json.decode(encryption.decrypt(bytes(channel.secret)), type=Stored)
+    return msgspec.json.decode(encryption.decrypt(bytes(channel.secret)), type=ChannelSecret)
 
 
 def send(
     channel: models.AlertChannel, id: UUID, incident: UUID, message: MessageText, *, now: datetime
 ) -> None:
-    """Send a message. `incident` is the message that raised what this one is about.
+    """Send a message. `incident` is the id of the first one that the channel got about its alerts.
 
     Raises:
         NotSent: with the reason, if the channel did not accept it.
         Undecipherable: the address cannot be read.
     """
-    stored = opened(channel)
+    secret = _decrypt_address(channel)
     try:
-        addresses.check_host(stored.url)
+        addresses.check_host(secret.url)
     except InvalidValue as error:
         raise NotSent(str(error)) from None
     if channel.service == addresses.WEBHOOK:
-        _post(stored, id, incident, message, now)
+        _post(secret, id, incident, message, now)
         return
-    url = stored.url
-    if channel.service == "mail":
+    url = secret.url
+    if channel.service == addresses.MAIL:
         smtp = settings.ENVIRONMENT.smtp_url
         if smtp is None:
             raise NotSent("ARRESTER_SMTP_URL is not set")
         url = addresses.mail_url(url, smtp, _headers(message, is_first=id == incident, of=incident))
-        _notify(url, message, text=str)
+        _notify(url, message, escape=str)
         return
-    _notify(addresses.incident_url(url, str(incident)), message, text=plain)
+    _notify(addresses.incident_url(url, str(incident)), message, escape=plain)
 
 
 def _headers(message: MessageText, *, is_first: bool, of: UUID) -> dict[str, str]:
@@ -92,7 +94,9 @@ def _headers(message: MessageText, *, is_first: bool, of: UUID) -> dict[str, str
     }
 
 
-def _post(stored: Stored, id: UUID, incident: UUID, message: MessageText, now: datetime) -> None:
+def _post(
+    secret: ChannelSecret, id: UUID, incident: UUID, message: MessageText, now: datetime
+) -> None:
     """Post a message, signed as Standard Webhooks describes (standardwebhooks.com)."""
     import requests
 
@@ -108,11 +112,11 @@ def _post(stored: Stored, id: UUID, incident: UUID, message: MessageText, now: d
         "User-Agent": "arrester",
         "webhook-id": str(id),
         "webhook-timestamp": str(int(now.timestamp())),
-        "webhook-signature": signature(stored.key, str(id), int(now.timestamp()), content),
+        "webhook-signature": signature(secret.key, str(id), int(now.timestamp()), content),
     }
     try:
         response = requests.post(
-            stored.url,
+            secret.url,
             data=content,
             headers=headers,
             timeout=TIMEOUT_SECONDS,
@@ -138,12 +142,12 @@ def plain(text: str) -> str:
     """Return a text without mentions and links of chat services, such as `@here`, `<!channel>`,
     `<https://example.com|text>` and `[text](https://example.com)`.
 
-    A space of no width separates what would become one.
+    A space of no width is put where the text would become one.
     """
     return _MARKUP.sub("\u200b", text)
 
 
-def _notify(url: str, message: MessageText, *, text: Callable[[str], str]) -> None:
+def _notify(url: str, message: MessageText, *, escape: Callable[[str], str]) -> None:
     """Send a message by Apprise, whose log has the reason of a failure."""
     import apprise
 
@@ -156,20 +160,20 @@ def _notify(url: str, message: MessageText, *, text: Callable[[str], str]) -> No
         storage_mode=apprise.PersistentStoreMode.FLUSH,
     )
     service = apprise.Apprise(asset=asset)
-    # As one address: `add` of a text takes several that are separated by commas or spaces.
+    # `add` would split a text at commas and spaces into several addresses.
     target: Any = apprise.Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
     if target is None or not service.add(target):
         raise NotSent("Apprise does not accept the address")
-    # Not in its query, which the address may have, too.
+    # Set here and not in the query of the address, which may have other values.
     target.redirects = False
     target.socket_connect_timeout = target.socket_read_timeout = TIMEOUT_SECONDS
     capture: Any = apprise.LogCapture
-    # What a mail server answers is only in lines for debugging; those of others may have secrets.
+    # Only its debug log has what a mail server answered; that of other services may have secrets.
     level = logging.DEBUG if url.startswith("mailto") else logging.WARNING
     with capture(level=level, fmt=f"{_RECORD}%(levelname)s %(message)s") as lines:
         accepted = service.notify(
-            title=text(message.title),
-            body=text(body(message) or message.title),
+            title=escape(message.title),
+            body=escape(body(message) or message.title),
             notify_type=_type(message),
             body_format=apprise.NotifyFormat.TEXT,
         )

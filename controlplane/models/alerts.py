@@ -17,14 +17,14 @@ class AlertChannel(Table):
 
     id = models.BigAutoField(primary_key=True)
     name = models.TextField(unique=True)
-    #: `webhook`, or the service of Apprise: Email, Slack, PagerDuty.
+    #: `webhook`, `mail`, or the name that Apprise has for the service, such as `Pager Duty`.
     service = models.TextField()
     #: The address without its secrets.
     shown_address = models.TextField()
     #: The address, and the key that signs webhooks; encrypted.
     secret = models.BinaryField()
     created_at = models.DateTimeField()
-    #: While a worker sends; after this time another one may.
+    #: Until when only the worker that sends now may send; NULL: none does.
     leased_until = models.DateTimeField(null=True)
     #: Since the first of the failed attempts in a row; NULL: the last one succeeded.
     failing_since = models.DateTimeField(null=True)
@@ -114,11 +114,11 @@ class AlertMessage(Table):
     rule = models.ForeignKey(AlertRule, models.SET_NULL, null=True)
     #: One of `MessageKind`.
     kind = models.TextField()
-    #: For RESOLVED and ESCALATED: the message before.
+    #: For ESCALATED the message on which no person acted, for RESOLVED the one whose alerts ended.
     about = models.UUIDField(null=True)
     alerts = ArrayField(models.BigIntegerField(), default=list)
     applications = ArrayField(models.TextField(), default=list)
-    #: The text, as JSON; see `MessageText`.
+    #: A `MessageText` as JSON.
     text = models.TextField()
     created_at = models.DateTimeField()
     #: One of `MessageStatus`.

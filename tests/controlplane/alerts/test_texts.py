@@ -34,7 +34,7 @@ def alert(title: str, detail: str = "") -> Alert:
 def sent(address: str, title: str, detail: str = "") -> None:
     """Send a message to a new channel."""
     parsed = addresses.parse(address)
-    channel = AlertChannel(name="c", service=parsed.service, secret=sending.seal(parsed))
+    channel = AlertChannel(name="c", service=parsed.service, secret=sending.encrypt_address(parsed))
     message = compose(MessageKind.FIRED, [alert(title, detail)])
     id = uuid4()
     sending.send(channel, id, id, message, now=NOW)
@@ -139,7 +139,7 @@ def test_a_channel_of_a_host_that_is_no_longer_permitted_is_not_sent_to(
     receiver: Receiver, settings: Any
 ) -> None:
     parsed = addresses.parse(receiver.url)
-    channel = AlertChannel(name="c", service=parsed.service, secret=sending.seal(parsed))
+    channel = AlertChannel(name="c", service=parsed.service, secret=sending.encrypt_address(parsed))
     settings.ENVIRONMENT = replace(settings.ENVIRONMENT, alert_hosts=["hooks.example"])
     message = compose(MessageKind.FIRED, [alert("title")])
     id = uuid4()
@@ -165,6 +165,6 @@ def test_an_address_is_one_address(receiver: Receiver, separator: str) -> None:
 
 def send_by_apprise(url: str) -> None:
     parsed = addresses.Address(service="JSON", shown="", url=url)
-    channel = AlertChannel(name="c", service=parsed.service, secret=sending.seal(parsed))
+    channel = AlertChannel(name="c", service=parsed.service, secret=sending.encrypt_address(parsed))
     id = uuid4()
     sending.send(channel, id, id, compose(MessageKind.FIRED, [alert("title")]), now=NOW)
