@@ -32,6 +32,13 @@ class MetricGauge(NamedTuple):
     labels: Sequence[str] = ("application",)
 
 
+def _by_application(
+    value: Callable[[queries.Lag], float | None],
+) -> Callable[[queries.MetricValues], Mapping[Any, float | None]]:
+    """Return a function that reads a value of the lag of each application."""
+    return lambda values: {lag.application: value(lag) for lag in values.lags}
+
+
 _SERVER_LABELS = ("part",)
 _BY_STATUS = ("application", "status")
 _GAUGES = (
@@ -85,38 +92,40 @@ _GAUGES = (
         lambda values: values.commands,
         _BY_STATUS,
     ),
-)
-#: Gauges of the processing of an application's events.
-_LAG_GAUGES: tuple[tuple[str, str, Callable[[queries.Lag], float | None]], ...] = (
-    (
+    MetricGauge(
         "arrester_queue_batches",
         "Batches of events in Redis that are not processed yet.",
-        lambda lag: lag.waiting,
+        _by_application(lambda lag: lag.waiting),
     ),
-    (
+    MetricGauge(
         "arrester_queue_age_seconds",
         "Waiting time of the oldest batch that is not processed, in seconds.",
-        lambda lag: lag.waiting_seconds,
+        _by_application(lambda lag: lag.waiting_seconds),
     ),
-    (
+    MetricGauge(
         "arrester_fold_lag_seconds",
         "Time between the newest processed and the newest received batch, in seconds.",
-        lambda lag: lag.fold_seconds,
+        _by_application(lambda lag: lag.fold_seconds),
     ),
-    (
+    MetricGauge(
         "arrester_overloaded",
         "1 while agents are asked to count failed records without details, else 0.",
-        lambda lag: lag.overloaded,
+        _by_application(lambda lag: lag.overloaded),
     ),
-    (
+    MetricGauge(
         "arrester_quarantined",
         "Quarantined entries that are neither requeued nor dismissed.",
-        lambda lag: lag.quarantined,
+        _by_application(lambda lag: lag.quarantined),
     ),
-    (
+    MetricGauge(
         "arrester_too_old",
         "Batches of the last day that are quarantined as older than the replay horizon.",
-        lambda lag: lag.too_old,
+        _by_application(lambda lag: lag.too_old),
+    ),
+    MetricGauge(
+        "arrester_retention_refused",
+        "1 while no day is dropped because the application's base is not verified, else 0.",
+        lambda values: {lag.application: lag.application in values.refused for lag in values.lags},
     ),
 )
 
@@ -159,22 +168,16 @@ class MetricsCollector(Collector):
         )
         yield from pipeline_metrics.samples(values)
         yield _counter("arrester_failed_records", "Failed records since creation.", values.failed)
-        positions = {lag.application: lag.sequence for lag in values.lags}
         yield _counter(
-            "arrester_events_folded", "Events in the log: its newest position.", positions
+            "arrester_events_folded",
+            "Events in the log: its newest log position.",
+            {lag.application: lag.sequence for lag in values.lags},
         )
         yield _counter(
             "arrester_limits_reached",
             "What a limit of the server dropped or refused, since the first time.",
             values.limits_reached,
             ("application", "limit"),
-        )
-        for name, meaning, value in _LAG_GAUGES:
-            yield _gauge(name, meaning, {lag.application: value(lag) for lag in values.lags})
-        yield _gauge(
-            "arrester_retention_refused",
-            "1 while no day is dropped because the application's base is not verified, else 0.",
-            {name: name in values.refused for name in positions},
         )
 
 

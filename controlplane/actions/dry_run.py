@@ -30,7 +30,7 @@ from arrester.domain.identity.names import TaskId
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     """What a command would do now."""
 
-    #: Those that the server knows, at most `MAX_TASKS`.
+    #: The affected tasks that agents have reported, at most `MAX_TASKS`.
     tasks: tuple[TaskId, ...]
     total: Annotated[int, Meta(description="The number of affected tasks.")]
     instances: Annotated[
@@ -78,6 +78,7 @@ def dry_run(application: str, requested: CommandRequest) -> DryRun:
 
 
 def _affected(application: str, requested: CommandRequest) -> tuple[list[TaskId], int]:
+    """Return the first affected tasks, and the number of all."""
     if requested.task is not None:
         return [requested.task], 1
     if requested.rollout is not None:

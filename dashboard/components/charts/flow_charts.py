@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import partial
 
 from django.urls import reverse
+from msgspec.structs import replace
 
 from arrester.controlplane import queries
 from arrester.dashboard.components.charts.chart import (
@@ -32,6 +33,7 @@ _PHASES = (
     (Phase.STORE, "4"),
     (Phase.WRITE, "5"),
 )
+#: The flow of a pipeline, oldest first.
 Intervals = Sequence[queries.FlowInterval]
 
 
@@ -45,11 +47,8 @@ def read(application: str, pipeline: str, span: Span) -> tuple[Intervals, Interv
     if span.end - span.start > _DAY:
         return now, ()
     earlier = series(since=span.start - _DAY, until=span.end - _DAY)
-    return now, [_replaced(each, _DAY) for each in earlier]
-
-
-def _replaced(interval: queries.FlowInterval, later: timedelta) -> queries.FlowInterval:
-    return queries.FlowInterval(moment=interval.moment + later, sums=interval.sums)
+    # In the columns of the day after.
+    return now, [replace(each, moment=each.moment + _DAY) for each in earlier]
 
 
 def charts(
