@@ -21,7 +21,8 @@ from arrester.agents.spark.frames.column_names import quoted as quoted_column
 
 #: The column of a staging table that numbers its rows.
 ROW_NUMBER: Final = "__arrester_id"
-#: The table with the last number of each checkpoint, in the schema of the target.
+#: The table of numbers: the last number that was written from each checkpoint. It is in the schema
+#: of the target.
 NUMBERS: Final = "arrester_numbers"
 _STAGING: Final = "arrester_staging_"
 _TYPES: Final = {
@@ -112,7 +113,7 @@ class Target:
         return cls(name=found["name"], schema=found["schema"], columns=columns)
 
     @property
-    def numbers(self) -> str:
+    def numbers_table(self) -> str:
         """The quoted name of the table of numbers."""
         return f"{self.schema}.{NUMBERS}"
 
@@ -202,23 +203,23 @@ class Statements:
         return f"{into}{rows} ON CONFLICT ({conflict}) DO {action}"
 
 
-def create_numbers(target: Target) -> str:
-    """Return the statement that makes the table of numbers."""
+def create_numbers_table(target: Target) -> str:
+    """Return the statement that creates the table of numbers."""
     return (
-        f"CREATE TABLE IF NOT EXISTS {target.numbers} (checkpoint text PRIMARY KEY, "
+        f"CREATE TABLE IF NOT EXISTS {target.numbers_table} (checkpoint text PRIMARY KEY, "
         "number bigint NOT NULL, written_at timestamp with time zone NOT NULL DEFAULT now())"
     )
 
 
 def last_number(target: Target) -> str:
     """Return the query for the last number of a checkpoint."""
-    return f"SELECT number FROM {target.numbers} WHERE checkpoint = ?"
+    return f"SELECT number FROM {target.numbers_table} WHERE checkpoint = ?"
 
 
 def store_number(target: Target) -> str:
     """Return the statement that stores a number; it changes no row if a later one is there."""
     return (
-        f"INSERT INTO {target.numbers} AS last (checkpoint, number) VALUES (?, ?) "
+        f"INSERT INTO {target.numbers_table} AS last (checkpoint, number) VALUES (?, ?) "
         "ON CONFLICT (checkpoint) DO UPDATE SET number = excluded.number, written_at = now() "
         "WHERE last.number < excluded.number"
     )

@@ -21,9 +21,10 @@ _DRIVER_RULE: Final = (
 
 
 def check_database(table: JdbcTable, spark: SparkSession) -> None:
-    """Raise InvalidValue if the table cannot be written; creates the table of numbers.
+    """Raise InvalidValue if the table cannot be written.
 
-    All other statements of a write are tried without rows, and rolled back.
+    The table of numbers is created. All other statements of a write are tried without rows, and
+    rolled back.
     """
     name = "spark.speculation"
     if spark.sparkContext.getConf().get(name, "false").lower() == "true":
@@ -54,7 +55,7 @@ def _check_columns(table: JdbcTable, target: postgresql.Target) -> None:
 def _try_statements(
     table: JdbcTable, connection: JdbcConnection, target: postgresql.Target
 ) -> None:
-    _create_numbers(connection, target)
+    _create_numbers_table(connection, target)
     statements = table.statements(target)
     connection.begin()
     connection.execute(statements.create)
@@ -63,16 +64,16 @@ def _try_statements(
     connection.rollback()
 
 
-def _create_numbers(connection: JdbcConnection, target: postgresql.Target) -> None:
+def _create_numbers_table(connection: JdbcConnection, target: postgresql.Target) -> None:
     """Create the table of numbers unless it exists."""
     exists = "SELECT to_regclass(?)"
-    if connection.value(exists, target.numbers) is not None:
+    if connection.value(exists, target.numbers_table) is not None:
         return
     try:
-        connection.execute(postgresql.create_numbers(target))
+        connection.execute(postgresql.create_numbers_table(target))
     except Exception:
         # Of two that create it at the same time, one fails even with IF NOT EXISTS.
-        if connection.value(exists, target.numbers) is None:
+        if connection.value(exists, target.numbers_table) is None:
             raise
 
 

@@ -1,4 +1,4 @@
-"""Kafka's admin client in the driver's JVM, which Spark's Kafka connector brings."""
+"""Check clusters and topics with Kafka's admin client, which Spark's Kafka connector brings."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from arrester.agents.spark.jvm.exceptions.problems import java_class_and_message
 _ADMIN: Final = "org.apache.kafka.clients.admin."
 _ERRORS: Final = "org.apache.kafka.common.errors."
 _PREFIX: Final = "kafka."
-#: The client's own, a minute, is long for a start.
+#: Without this setting the check waits half a minute. The client's default, a minute, would delay
+#: a start for too long.
 _TIMEOUT: Final = "default.api.timeout.ms"
 _TIMEOUT_MS: Final = 30_000
-#: Clusters that Spark gets delegation tokens for, which this client does not have.
+#: Settings of clusters for which Spark gets delegation tokens; this client does not have them.
 _TOKENS: Final = "spark.kafka.clusters."
 
 
@@ -27,7 +28,7 @@ _TOKENS: Final = "spark.kafka.clusters."
 class TopicFault:
     """Why a topic, or a cluster, cannot be used."""
 
-    #: The topic that is refused; None: the cluster.
+    #: The topic that cannot be used; None: the cluster.
     topic: str | None
     #: Class and message of the client's exception.
     reason: str
@@ -59,12 +60,12 @@ def topic_fault(
         return _fault(exc, None)
     try:
         timeout = int(configuration.get(_TIMEOUT, _TIMEOUT_MS))
-        return _fault_of(jvm, client, sorted(topics), timeout)
+        return _first_fault(jvm, client, sorted(topics), timeout)
     finally:
         client.close(jvm_class(jvm, "java.time.Duration").ZERO)
 
 
-def _fault_of(jvm: Any, client: Any, topics: list[str], timeout: int) -> TopicFault | None:
+def _first_fault(jvm: Any, client: Any, topics: list[str], timeout: int) -> TopicFault | None:
     futures: dict[str | None, Any]
     if not topics:
         listing = jvm_class(jvm, f"{_ADMIN}ListTopicsOptions")().timeoutMs(timeout)
