@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from arrester.agents.arguments import first_line
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.ledger import CommandAnswer
-from arrester.agents.run.commands.find_dead_letters import find
+from arrester.agents.run.commands.find_dead_letters import find_dead_letters
 from arrester.agents.run.commands.redrive import SelectedDeadLetters, log_result
 from arrester.agents.run.open_run import OpenRun
 from arrester.agents.run.query_loop import QueryLoop
@@ -80,7 +80,7 @@ class ThreadCommands:
         redriver, destination = self.opened.redriver, self.opened.claimed.destination
         try:
             with (
-                find(command, redriver=redriver, destination=destination) as found,
+                find_dead_letters(command, redriver=redriver, destination=destination) as found,
                 self.lock.held() as lock,
             ):
                 if not self._is_active:

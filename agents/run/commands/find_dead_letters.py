@@ -25,15 +25,16 @@ from arrester.domain.errors import InvalidValue
 from arrester.domain.identity.dead_letter_ids import split_ids
 from arrester.domain.json_patch import JsonPatch, PatchFailed
 
-#: A patch changes records in the driver: the size of their rows, in characters, is limited.
+#: The most characters of the rows of records that a patch changes: the driver holds them.
 MAX_PATCHED: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundDeadLetters:
-    """The dead letters of a command, and what was not found or cannot be processed."""
+    """The dead letters of a command, to be processed once more."""
 
     selected: SelectedDeadLetters
+    #: The answer to the command: also what was not found or cannot be processed.
     detail: str
 
     @property
@@ -43,7 +44,7 @@ class FoundDeadLetters:
 
 
 @contextmanager
-def find(
+def find_dead_letters(
     command: RedriveCommand, *, redriver: DeadLetterRedriver, destination: Destination | None
 ) -> Iterator[FoundDeadLetters]:
     """Yield the dead letters of a command, without the run lock: micro-batches continue.
@@ -64,9 +65,10 @@ def find(
     )
     with releasing() as checkpoints:
         stored = destination.read(request, checkpoints)
-        rows, failed = stored.rows, list[InvalidDeadLetter]()
+        rows = stored.rows
+        failed: list[InvalidDeadLetter] = []
         if chosen.patch is not None:
-            rows, failed = _patched(stored.rows, JsonPatch(chosen.patch))
+            rows, failed = _patched(rows, JsonPatch(chosen.patch))
         with redriver.select(rows) as selected:
             detail = _detail(len(request.ids), selected, failed, stored)
             yield FoundDeadLetters(selected=selected, detail=detail)
@@ -83,7 +85,7 @@ def _patched(rows: DataFrame, patch: JsonPatch) -> tuple[DataFrame, list[Invalid
         try:
             if row["row"] is None:
                 raise PatchFailed("it has no row")
-            changed.append((*row[:-2], patch.apply(row["row"]), row["at"]))
+            changed.append({**row.asDict(), "row": patch.apply(row["row"])})
         except (PatchFailed, ValueError) as exc:
             failed[row["id"]] = InvalidDeadLetter(id=row["id"], problem=str(exc))
     return rows.sparkSession.createDataFrame(changed, SCHEMA), list(failed.values())
