@@ -59,6 +59,12 @@ issue_options = with_options(
 )
 
 
+def require_reason(reason: str | None, command: str) -> None:
+    """Raise InvalidInput if a command has no reason."""
+    if not (reason or "").strip():
+        raise InvalidInput(f"--reason is missing; allowed: a text, which `{command}` needs")
+
+
 def issue(
     session: Session,
     body: dict[str, Any],

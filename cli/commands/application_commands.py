@@ -8,8 +8,7 @@ from uuid import UUID
 import click
 
 from arrester.cli.commands.completion import complete_application
-from arrester.cli.exit_codes import InvalidInput
-from arrester.cli.issue import IssueOptions, issue, issue_options
+from arrester.cli.issue import IssueOptions, issue, issue_options, require_reason
 from arrester.cli.names import near_applications
 from arrester.cli.session import Session, with_session
 from arrester.domain.events import CommandKind
@@ -30,8 +29,7 @@ def shutdown(
 
     The application is LATCHED then, and runs again only after `arrester start`.
     """
-    if not (options["reason"] or "").strip():
-        raise InvalidInput("--reason is missing; allowed: a text, which `shutdown` needs")
+    require_reason(options["reason"], "shutdown")
     body: dict[str, Any] = {
         "kind": CommandKind.SHUT_DOWN_APPLICATION.value,
         "application": application,

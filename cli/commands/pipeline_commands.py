@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from arrester.cli.exit_codes import InvalidInput
-from arrester.cli.issue import IssueOptions, issue
+from arrester.cli.issue import IssueOptions, issue, require_reason
 from arrester.cli.names import near_applications
 from arrester.cli.session import Session
 from arrester.domain.commands.kinds import KINDS
@@ -38,8 +38,8 @@ def issue_for_pipeline(
     application, slash, name = pipeline.partition("/")
     if not slash or not name:
         raise InvalidInput(f"--pipeline {pipeline!r} is not allowed; allowed: APPLICATION/PIPELINE")
-    if KINDS[kind].needs_reason and not (options["reason"] or "").strip():
-        raise InvalidInput("--reason is missing; allowed: a text, which `restart --pipeline` needs")
+    if KINDS[kind].needs_reason:
+        require_reason(options["reason"], "restart --pipeline")
     body = {"kind": kind.value, "application": application, "pipeline": name} | (more or {})
     with near_applications(session.client, application):
         issue(session, body, IssueOptions.pop(options), subject=pipeline, question=question)

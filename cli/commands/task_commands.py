@@ -1,4 +1,7 @@
-"""Commands for tasks: resume, skip, pause and restart, one by one or all with one cause."""
+"""Commands for tasks, one by one or all with one cause: resume, skip, mend, restart and pause.
+
+Some are for pipelines, too.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from arrester.cli.commands.completion import complete_application, complete_task
 from arrester.cli.commands.pipeline_commands import issue_for_pipeline, pipeline_option
 from arrester.cli.draining import wait_until_drained
 from arrester.cli.exit_codes import InvalidInput
-from arrester.cli.issue import IssueOptions, issue, issue_options
+from arrester.cli.issue import IssueOptions, issue, issue_options, require_reason
 from arrester.cli.names import (
     find_group,
     find_task,
@@ -40,8 +43,6 @@ _BULK = with_options(
         help="All tasks that an error group has stopped, as a rollout.",
     ),
 )  # fmt: skip
-
-
 _DRAIN = click.option(
     "--drain", is_flag=True, help="As --wait, then wait until the held records are processed."
 )
@@ -81,7 +82,7 @@ def skip(session: Session, **options: Any) -> None:
 
     TASK is APPLICATION/PIPELINE/KEY, or the id of a task. It needs --reason.
     """
-    _issue(session, CommandKind.SKIP_RECORD, options, question="Skip the failed record of")
+    _issue(session, CommandKind.SKIP_RECORD, options, act="Skip the failed record of")
 
 
 @click.command()
@@ -100,8 +101,8 @@ def mend(session: Session, *, patch: str, **options: Any) -> None:
     The record keeps its place. TASK is APPLICATION/PIPELINE/KEY, or the id of a task. It needs
     --reason.
     """
-    more, question = {"patch": json_patch(patch)}, "Change the failed record of"
-    _issue(session, CommandKind.MEND_RECORD, options, question=question, more=more)
+    act, more = "Change the failed record of", {"patch": json_patch(patch)}
+    _issue(session, CommandKind.MEND_RECORD, options, act=act, more=more)
 
 
 @click.command()
@@ -117,7 +118,7 @@ def restart(session: Session, *, pipeline: str | None, **options: Any) -> None:
     TASK is APPLICATION/PIPELINE/KEY, or the id of a task.
     """
     if pipeline is None:
-        _issue(session, CommandKind.RESTART_TASK, options, question="Restart")
+        _issue(session, CommandKind.RESTART_TASK, options, act="Restart")
         return
     kind, question = CommandKind.RESTART_PIPELINE, f"Restart pipeline {pipeline}?"
     issue_for_pipeline(session, kind, pipeline, options, question=question)
@@ -155,8 +156,8 @@ def pause(
     if task is None:
         raise InvalidInput("TASK is missing; allowed: a task, --pipeline APPLICATION/PIPELINE")
     found = find_task_or_key(session.client, task)
-    about = {"task": found["id"]} if "id" in found else found
-    body = {"kind": CommandKind.PAUSE_TASK.value, **about, **end}
+    of_task = {"task": found["id"]} if "id" in found else found
+    body = {"kind": CommandKind.PAUSE_TASK.value, **of_task, **end}
     issue(session, body, IssueOptions.pop(options), subject=task_name(found))
 
 
@@ -165,49 +166,63 @@ def _issue(
     kind: CommandKind,
     options: dict[str, Any],
     *,
-    question: str | None = None,
+    act: str | None = None,
     more: dict[str, Any] | None = None,
 ) -> None:
-    """Issue a command for one task, or a rollout for many; `more` has further fields of both."""
-    row = TASK_KINDS[kind]
-    if row.needs_reason:
-        _check_reason(options, row.slug)
-    issue_options = IssueOptions.pop(options)
-    if options["task"] is None:
-        if options["drain"]:
-            raise InvalidInput("--drain is not allowed without TASK; allowed: for one task")
-        body, subject, about = _many(session, _ROLLOUT_OF[kind], **options)
-        ask = f"{question} {subject}{about}?" if question else None
-        with near_applications(session.client, options["application"]):
-            issue(session, body | (more or {}), issue_options, subject=subject, question=ask)
-        return
-    names = ("fingerprint", "application", "at_once", "observe")
-    if any(options[name] not in (None, False) for name in names):
+    """Issue a command for one task, or a rollout for many.
+
+    Without `act`, no confirmation is required. `more` has further fields of the command.
+    """
+    if TASK_KINDS[kind].needs_reason:
+        require_reason(options["reason"], TASK_KINDS[kind].slug)
+    chosen, task = IssueOptions.pop(options), options.pop("task")
+    if task is None:
+        _issue_rollout(session, _ROLLOUT_OF[kind], chosen, act=act, more=more or {}, **options)
+    else:
+        _issue_for_task(session, kind, task, chosen, act=act, more=more or {}, **options)
+
+
+def _issue_for_task(
+    session: Session,
+    kind: CommandKind,
+    task: str,
+    chosen: IssueOptions,
+    *,
+    act: str | None,
+    more: dict[str, Any],
+    drain: bool,
+    **of_rollouts: Any,
+) -> None:
+    if any(value not in (None, False) for value in of_rollouts.values()):
         raise InvalidInput(
             "TASK is not allowed together with --error, --all, --at-once and --observe"
         )
-    task = find_task(session.client, options["task"])
-    name = task_name(task)
-    ask = f"{question} {name}, {task['status']} at position {task['position']}?"
-    if options["drain"]:
-        issue_options = replace(issue_options, wait=True)
-    body = {"kind": kind.value, "task": task["id"]} | (more or {})
-    issued = issue(session, body, issue_options, subject=name, question=ask if question else None)
-    if issued and options["drain"]:
-        wait_until_drained(session, task["id"], name, issue_options.timeout)
+    found = find_task(session.client, task)
+    name = task_name(found)
+    question = f"{act} {name}, {found['status']} at position {found['position']}?" if act else None
+    if drain:
+        chosen = replace(chosen, wait=True)
+    body = {"kind": kind.value, "task": found["id"]} | more
+    issued = issue(session, body, chosen, subject=name, question=question)
+    if issued and drain:
+        wait_until_drained(session, found["id"], name, chosen.timeout)
 
 
-def _many(
+def _issue_rollout(
     session: Session,
     kind: CommandKind,
+    chosen: IssueOptions,
     *,
+    act: str | None,
+    more: dict[str, Any],
+    drain: bool,
     fingerprint: str | None,
     application: str | None,
     at_once: bool,
     observe: float | None,
-    **_others: Any,
-) -> tuple[dict[str, Any], str, str]:
-    """Return the body of a rollout, its subject, and the cause of its tasks."""
+) -> None:
+    if drain:
+        raise InvalidInput("--drain is not allowed without TASK; allowed: for one task")
     body: dict[str, Any] = {"kind": kind.value} | ({"waves": False} if at_once else {})
     if observe is not None:
         body["observe_seconds"] = int(observe)
@@ -215,12 +230,14 @@ def _many(
         group = find_group(session.client, fingerprint, application)
         name, cause = group["application"], f" stopped by {group['exception_class']}"
         body |= {"application": name, "fingerprint": group["fingerprint"]}
-        return body, f"tasks of {name}", cause
-    if application is not None:
-        return body | {"application": application}, f"stopped tasks of {application}", ""
-    raise InvalidInput("TASK is missing; allowed: a task, --error FINGERPRINT, --all APPLICATION")
-
-
-def _check_reason(options: dict[str, Any], command: str) -> None:
-    if not (options["reason"] or "").strip():
-        raise InvalidInput(f"--reason is missing; allowed: a text, which `{command}` needs")
+        subject = f"tasks of {name}"
+    elif application is not None:
+        body["application"] = application
+        subject, cause = f"stopped tasks of {application}", ""
+    else:
+        raise InvalidInput(
+            "TASK is missing; allowed: a task, --error FINGERPRINT, --all APPLICATION"
+        )
+    question = f"{act} {subject}{cause}?" if act else None
+    with near_applications(session.client, application):
+        issue(session, body | more, chosen, subject=subject, question=question)
