@@ -197,7 +197,7 @@ def delete_old_entries(*, before: datetime, at: datetime) -> None:
 class WaitingEntries(NamedTuple):
     """How many invalid entries wait, and how many recent ones are too old."""
 
-    not_understood: int = 0
+    invalid: int = 0
     too_old: int = 0
 
 
@@ -205,8 +205,8 @@ def count_waiting_entries(*, old_since: datetime) -> dict[str, WaitingEntries]:
     """Return the waiting entries by application; too old ones only since a time."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT application, sum(not_understood), sum(too_old) FROM ("
-            "SELECT application, count(*) AS not_understood, 0 AS too_old"
+            "SELECT application, sum(invalid), sum(too_old) FROM ("
+            "SELECT application, count(*) AS invalid, 0 AS too_old"
             f" FROM quarantine WHERE {_NEEDS_OPERATOR} GROUP BY application"
             " UNION ALL SELECT application, 0, count(*)"
             f" FROM quarantine WHERE {_WAITING} AND too_old AND received_at >= %s"
@@ -214,8 +214,8 @@ def count_waiting_entries(*, old_since: datetime) -> dict[str, WaitingEntries]:
             [old_since],
         )
         return {
-            application: WaitingEntries(int(not_understood), int(too_old))
-            for application, not_understood, too_old in cursor.fetchall()
+            application: WaitingEntries(int(invalid), int(too_old))
+            for application, invalid, too_old in cursor.fetchall()
         }
 
 

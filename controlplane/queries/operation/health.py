@@ -151,7 +151,7 @@ def _lags(streams: Sequence[store.LogStream]) -> tuple[Lag, ...]:
             generation=each.generation,
             waiting=None if load is None else load.waiting,
             waiting_seconds=None if load is None else load.age(now=now),
-            quarantined=counts.get(each.application, store.WaitingEntries()).not_understood,
+            quarantined=counts.get(each.application, store.WaitingEntries()).invalid,
             too_old=counts.get(each.application, store.WaitingEntries()).too_old,
             fold_seconds=None if load is None else load.behind(each.cursor),
             overloaded=load is not None and load.overloaded,

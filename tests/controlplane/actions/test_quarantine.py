@@ -361,7 +361,7 @@ def test_counting_waiting_entries_reads_no_handled_ones() -> None:
         cursor.execute("ANALYZE quarantine")
     with CaptureQueriesContext(connection) as captured:
         counted = store.count_waiting_entries(old_since=now - timedelta(days=1))
-    assert counted == {"flights": store.WaitingEntries(not_understood=5, too_old=0)}
+    assert counted == {"flights": store.WaitingEntries(invalid=5, too_old=0)}
     (query,) = captured.captured_queries
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN {query['sql']}")
