@@ -144,6 +144,24 @@ def test_the_names_of_no_record_have_the_kind_of_the_page() -> None:
             assert known[full].kind == kind, name
 
 
+def test_each_name_of_the_table_that_spark_or_python_has_exists() -> None:
+    listed = [name.rpartition(".") for name in DEFAULT_TABLE.classifications]
+    homes = {
+        "builtins": dir(builtins),
+        "psycopg.errors": dir(psycopg.errors),
+        "confluent_kafka.KafkaError": dir(confluent_kafka.KafkaError),
+    }
+    found = [(home, name) for home, _, name in listed if home in homes]
+    assert {home for home, _ in found} == set(homes)
+    assert [each for each in found if each[1] not in homes[each[0]]] == []
+    of_spark = {
+        f"{home}.{name}"
+        for home, _, name in listed
+        if home.startswith("org.apache.spark") and not home.endswith(".delta")
+    }
+    assert of_spark and of_spark <= classes_of_spark()
+
+
 def test_the_ends_of_a_run_are_exceptions_of_the_agent() -> None:
     for module in pkgutil.walk_packages(arrester.agents.__path__, "arrester.agents."):
         import_module(module.name)

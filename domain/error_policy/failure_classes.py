@@ -117,9 +117,10 @@ FATAL: dict[str, tuple[str, ...]] = {
         # A schema that does not fit, or an upgrade that changed an answer: not the fault of one
         # record.
         "java.lang.ClassCastException",
-        # Of the JVM, not of one record; any other Error, such as AssertionError, is of its record.
+        # These are failures of the JVM. Any other Error of Java, such as AssertionError, is a
+        # failure of its record.
         "java.lang.LinkageError",
-        "java.lang.ThreadEnd",
+        "java.lang.ThreadDeath",
         "java.lang.VirtualMachineError",
         "org.apache.spark.SparkUpgradeException",
         "INCONSISTENT_BEHAVIOR_CROSS_VERSION",
@@ -210,7 +211,7 @@ RETRIABLE: dict[str, tuple[str, ...]] = {
         *(CONFLUENT + code for code in ("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION")),
         *(CONFLUENT + code for code in ("NOT_ENOUGH_REPLICAS", "UNKNOWN_TOPIC_OR_PART")),
         *(CONFLUENT + code for code in ("BROKER_NOT_AVAILABLE", "COORDINATOR_NOT_AVAILABLE")),
-        # Of a topic that is still missing after `topic.metadata.propagation.max.ms`.
+        # The topic is still missing after `topic.metadata.propagation.max.ms`.
         CONFLUENT + "_UNKNOWN_TOPIC",
         "kafka.errors.RetriableError",
         "psycopg.errors.SerializationFailure",

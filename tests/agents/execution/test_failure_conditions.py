@@ -10,8 +10,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from arrester.agents.spark.errors import Problem
+from arrester.agents.spark.jvm.classes import class_object
 from arrester.agents.spark.jvm.plans.catalyst import collected
 from arrester.agents.spark.jvm.plans.native_evaluator import NativeEvaluator
+from arrester.domain.error_policy.classify import DEFAULT_TABLE
 from tests.services import REPOSITORY
 from tests.test_failure_classes import rows
 
@@ -149,6 +151,12 @@ def pairs(listed: list[list[list[str]]]) -> list[str]:
         name = cells[0][0] if cells[0] else name
         found += [f"{name} {condition}".strip() for condition in cells[1] or [""]]
     return found
+
+
+def test_each_class_of_java_in_the_table_exists(spark: SparkSession) -> None:
+    names = [name for name in DEFAULT_TABLE.classifications if name.startswith(("java.", "javax."))]
+    assert names
+    assert [name for name in names if class_object(spark._jvm, name) is None] == []
 
 
 @pytest.mark.smoke
