@@ -166,7 +166,7 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 SESSION_ENGINE = "arrester.controlplane.web.session_store"
 SESSION_COOKIE_NAME = "arrester_session"
-# Since the last request of a person: `arrester.dashboard.permissions` extends it.
+# The time since the last request of a person: `arrester.dashboard.permissions` extends it.
 SESSION_COOKIE_AGE = ENVIRONMENT.session_hours * 3600
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = ENVIRONMENT.https
 # Probes in the same network request these over plain HTTP.

@@ -41,7 +41,7 @@ def fold_stream(self: Task[Any, Any], application: str) -> None:
         return
     done = stream_folds.fold_stream(application, request_snapshot=_request_snapshot)
     if done.more:
-        # It does not expire: nothing else requests a fold until it runs.
+        # The request does not expire: nothing else requests a fold until it runs.
         fold_stream.apply_async(args=(application,), task_id=fold_requests.replace(application))
 
 

@@ -188,7 +188,7 @@ urlpatterns = [
     path("dead-letters/redrive", redrives.start, name="start-redrive"),
     path("dead-letters/redrive/ask", redrives.dialog, name="redrive-dialog"),
     path("dead-letters/redrive/preview", redrives.preview, name="preview-redrive"),
-    # Before the event: an id may have digits only.
+    # This path precedes that of an event, since an id may have digits only.
     path(
         "dead-letters/<str:application>/<digest:id>", dead_letters.dead_letter, name="dead-letter"
     ),

@@ -28,7 +28,7 @@ MOST: Final = 2**50
 class Phase(StrEnum):
     """What a micro-batch uses its time for; their order is that of packed histograms."""
 
-    #: From its beginning to its end, the wait for new input excluded.
+    #: The whole micro-batch, without the wait for new input.
     TOTAL = "total"
     #: Spark looks for new input and plans it.
     SOURCE = "source"

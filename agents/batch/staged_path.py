@@ -60,7 +60,7 @@ class StagedPath:
     shape: DataFrame = field(init=False)
     #: The schema of the records in PACKED; None: the rows are collected themselves.
     packed: T.StructType | None = field(init=False)
-    #: Of the filter that leaves the rows for the sink, by the limit of each Spark task.
+    #: The conditions of the filter that leaves the rows for the sink, by the limit of a Spark task.
     _conditions: dict[int, Column] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

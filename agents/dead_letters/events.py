@@ -42,7 +42,7 @@ class _Chunk(NamedTuple):
     fingerprints: Sequence[str]
     positions: Sequence[int]
     sizes: Sequence[int]
-    #: Of each, the place of its fingerprint from 1; 0: it has none.
+    #: For each dead letter the place of its fingerprint in the list, from 1; 0: it has none.
     causes: Sequence[int]
     ids: Sequence[str]
 

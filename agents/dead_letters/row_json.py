@@ -16,7 +16,7 @@ _TIME_FORMATS: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-#: In UTC, no offset has seconds, which the format does not print: that of Shanghai in 1900 has.
+#: Times are in UTC: the format prints no seconds of an offset, as that of Shanghai in 1900 has.
 _OPTIONS: Final = {"ignoreNullFields": "false", "timeZone": "UTC", **_TIME_FORMATS}
 #: By this setting, Spark may read times in JSON with the parser of Spark 2, which takes
 #: microseconds for milliseconds. No text fits this format: then Spark casts the text.

@@ -92,7 +92,7 @@ class EventFactory:
             events.append(self.record_failed(each, response, at, recurrences.take(each)))
             events += self._task_stopped(each, failure_of(each), response, at, stopped)
         for summary in decision.stopped_tasks:
-            # Its cause is known, its message is not: the examples are other records.
+            # The cause of the stop is known, its message is not: the examples are other records.
             failure = replace(causes.most_common(summary), message="")
             response = decision.response_to(summary.task)
             failed = RecordFailed(

@@ -29,7 +29,7 @@ from arrester.domain.plural import plural
 
 #: Failed records that are loaded at a time when a handler must be called.
 _PAGE = 200
-#: Of a failure's message in a log line.
+#: The most characters of a failure's message in a log line.
 _MESSAGE_CHARACTERS = 300
 
 
@@ -230,7 +230,7 @@ class Judge:
             log_failure(LogMessage.FATAL_FAILURE, self.rules.log_line(fatal[0]))
             if not self.rules.ends_only_its_task(fatal[0]):
                 return Decision(fatal=fatal[0])
-            # Only the first of each task: all later records are held.
+            # A task stops at its first fatal record: all later records are held.
             for each in reversed(fatal):
                 self._stop(answers, each, FinalResponse.FAIL)
             return self._with_examples(failures, answers, reported)

@@ -23,7 +23,7 @@ from arrester.agents.worker.columns import PREFIX
 from arrester.domain.error_policy.redaction_rules import RULE, fields_parser
 from arrester.domain.errors import InvalidValue
 
-#: By name: not every version of PySpark has TimeType.
+#: Types are compared by their names: not every version of PySpark has TimeType.
 _UNSTORABLE = ("CalendarIntervalType", "TimeType")
 _POSITIONS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 
@@ -63,7 +63,7 @@ def check_deterministic(
 
 def require_frame(source: object) -> None:
     """Raise InvalidValue for a source that is no DataFrame."""
-    # Those of Spark Connect are refused with their session.
+    # A DataFrame of Spark Connect is refused with its session.
     if not isinstance(source, DataFrame) and "connect" not in type(source).__module__:
         allowed = "a DataFrame, such as spark.readStream.text(path) or spark.read.text(path)"
         raise wrong_type("source", source, allowed)

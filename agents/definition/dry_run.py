@@ -23,7 +23,7 @@ from arrester.agents.spark.jvm.plans.transform_analysis import passes_column, wh
 from arrester.agents.worker.columns import LINK
 from arrester.domain.errors import InvalidValue
 
-#: In Spark's messages about timestamps that are more precise than microseconds.
+#: The names, in messages of Spark, of types of timestamps that are more precise than microseconds.
 _NANOSECONDS: Final = re.compile(r"timestamp_[ln]tz\([789]\)|timestampNanosTypes")
 
 

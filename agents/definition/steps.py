@@ -55,7 +55,7 @@ class Deserialize(_Step):
 class DeserializeFramed(_Step):
     """A native step over framed values: its expression changes with the schemas of a registry."""
 
-    #: For people.
+    #: The expression as text, for messages.
     expression: str
     framed: FramedExpression = field(repr=False)
 

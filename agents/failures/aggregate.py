@@ -40,7 +40,7 @@ class FailureSummary(NamedTuple):
     task: str | None
     entry: int
     position: int | None
-    #: Of the step.
+    #: The number of the step.
     number: int
     kind: str | None = None
     exception_class: str | None = None
@@ -52,7 +52,7 @@ class FailureSummary(NamedTuple):
     placed: bool = True
     first: int | None = None
     last: int | None = None
-    #: Of the source record, if it was collected; of several, combined by XOR.
+    #: The hash of the source record, if it was collected; those of several are combined by XOR.
     record_hash: int | None = None
 
     @classmethod

@@ -42,7 +42,7 @@ class FailedRecord:
     position: int | None
     #: The journal entry that held it, 0 for a new record.
     entry: int
-    #: Of the step; 0 is the source.
+    #: The number of the step; 0 is the source.
     number: int
     stage: str
     problem: Problem

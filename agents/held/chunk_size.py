@@ -37,7 +37,7 @@ class ChunkSize:
             self.records = max(1, self.records // 2)
         elif (of_records < SECONDS_MIN or self._of_jobs is None) and taken > self.records // 2:
             growth = 2 * SECONDS_MIN / max(of_records, 2 * SECONDS_MIN / _GROWTH)
-            # At least twice: two sizes are to be compared.
+            # Chunks grow to at least twice the size: two sizes are to be compared.
             self.records = int(self.records * max(2.0, growth))
 
     def _compare(self, taken: int, seconds: float) -> None:

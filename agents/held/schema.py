@@ -16,7 +16,7 @@ from arrester.agents.spark.jvm.plans.catalyst import can_upcast
 from arrester.agents.worker.columns import ROW
 from arrester.domain.errors import ArresterError
 
-#: Kept permanently: some kilobytes for each source schema.
+#: The folder of source schemas. They are kept permanently: some kilobytes each.
 _FOLDER = "arrester/rows"
 _NESTED = (T.StructType, T.ArrayType, T.MapType)
 
@@ -123,7 +123,7 @@ def converted(frame: DataFrame, schema: T.StructType) -> DataFrame:
 def _struct(
     spark: SparkSession, value: Column, stored: T.StructType, present: T.StructType, path: Path
 ) -> Column:
-    # As Spark by default: the exact name first, then one that differs in case.
+    # Fields are found as Spark does by default: by the exact name, then by one of another case.
     by_name = {field.name.lower(): field for field in stored.fields}
     by_name |= {field.name: field for field in stored.fields}
     columns = []

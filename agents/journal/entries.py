@@ -114,7 +114,7 @@ class StoppingRecord(msgspec.Struct, frozen=True, kw_only=True):
 class UnstoredDeadLetters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Held records that a command skipped: their dead letters are not stored yet."""
 
-    #: Of the dead letters; never changes.
+    #: The name of the dead letters; it never changes.
     name: str
     chunk: Chunk
     at: datetime
@@ -128,7 +128,7 @@ class UnstoredDeadLetters(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
 class DeadLetters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The name of an entry's dead letters, and the UTC day that they belong to."""
 
-    #: Never changes.
+    #: It never changes.
     name: str
     day: str
     #: The folder of those that are still pending; None: it has the name of all of them.

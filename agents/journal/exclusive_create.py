@@ -24,7 +24,7 @@ def check_exclusive_create(files: Storage) -> None:
             raise _unusable(files, "a file is visible before it is complete") from exc
         if files.exists(path):
             raise _unusable(files, "a file is visible before it is complete")
-        # At the same time: a store that first checks and then renames accepts both.
+        # Both are created at the same time: a store that checks and then renames accepts both.
         with ThreadPoolExecutor(len(drafts), "arrester-probe") as pool:
             failures = list(pool.map(_failure, drafts))
         winners = [content for content, exc in zip(contents, failures, strict=True) if exc is None]

@@ -111,7 +111,7 @@ class Journal:
         for number in numbers:
             if self.ledger.settled < number <= self._snapshot:
                 self._add_unsettled(self._files.entry(number))
-        # By number: a listing may not contain the newest entries yet.
+        # Later entries are found by their numbers: a listing may not contain the newest ones yet.
         while (entry := self._files.find_entry(self.next_number)) is not None:
             self._add_unsettled(entry)
             self.ledger.apply(entry)

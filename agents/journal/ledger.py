@@ -45,7 +45,7 @@ ANSWERS = 1_000
 class SavedRows(msgspec.Struct, frozen=True, kw_only=True):
     """What an entry saved until nothing needs it: held rows, or coordinates of skipped ones."""
 
-    #: Of the row folder; None: there is none.
+    #: The name of the row folder; None: there is none.
     name: str | None = None
     entry: int
     batch: int | None
@@ -75,7 +75,7 @@ class Ledger(msgspec.Struct, kw_only=True):
     #: Up to this entry, everything is confirmed and committed; only `run` entries remain.
     settled: int = 0
     epoch: int = 0
-    #: Of the last run.
+    #: The instance of the last run.
     instance: UUID | None = None
     #: By `TaskId.digest`.
     tasks: dict[str, TaskLedger] = {}

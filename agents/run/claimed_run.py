@@ -49,7 +49,7 @@ class ClaimedRun:
     files: Storage
     #: The progress of the query, in the checkpoint.
     progress: Storage
-    #: Of dead letters; None if they are not enabled.
+    #: The destination of dead letters; None if they are not enabled.
     destination: Destination | None
     #: Whether an earlier run has finished the pass over a static source.
     was_finished: bool

@@ -21,7 +21,7 @@ from arrester.domain.events import PipelineDescribed, StageDescribed
 _CHARACTERS = 500
 #: The limit of an event's field; a setting may be any number.
 _MAX_INTEGER = 2**63 - 1
-#: Shown in addition to class names.
+#: The text for all retriable classes, in a list of class names.
 _RETRIABLE = "retriable failures"
 _NOTHING: Mapping[str, Response] = MappingProxyType({})
 

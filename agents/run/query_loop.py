@@ -176,7 +176,7 @@ class QueryLoop:
     def _tick(self) -> bool:
         """Run some held records and publish events; return whether there may be more of them."""
         with self._lock.held_within(_TICK_SECONDS) as lock:
-            # Without it: a running resume may add some.
+            # If another one has the lock, it may be a resume, which adds some.
             return lock is None or self._worked(lock)
 
     def _worked(self, lock: HeldLock) -> bool:

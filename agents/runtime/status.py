@@ -159,7 +159,7 @@ def _pipeline_status(thread: Thread) -> PipelineStatus:
         checkpoint=thread.checkpoint_id,
         state=state,
         pause=thread.pause,
-        # Its query may end a moment after the run.
+        # The query may end a moment after the run.
         rows_per_second=thread.rows_per_second if state is ThreadStatus.RUNNING else None,
         failed=sum(task.failed for task in tasks),
         skipped=sum(task.counters.records_skipped for task in tasks),

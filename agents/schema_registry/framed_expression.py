@@ -47,7 +47,7 @@ class FramedExpression:
         self._known = dict(framed.look_up())
         if not self._known:
             raise LookupError(f"{framed.origin} has no {framed.format} schema")
-        #: At the start; it stays the same until the pipeline is defined again.
+        #: The newest schema at the start; it stays the same until the pipeline is defined again.
         self._newest = list(self._known.values())[-1]
         #: Why the last question was not answered.
         self.unavailable: SchemaRegistryUnavailable | None = None

@@ -104,7 +104,7 @@ class SinkProbe:
         self._table = table
         self._action = self._store.probe(scratch.folder) if table is None else table.probe_staging
         if final_transform is not None and final_transform.stateful:
-            # Its result for some rows is no part of its result for all rows.
+            # The transform's result for some rows is no part of its result for all rows.
             self._action = None
         self._bisection = Bisection(self._probe, is_probe=True)
 

@@ -192,7 +192,7 @@ def _is_misread(written: LogicalType, read: LogicalType) -> bool:
     if written.name == read.name == "decimal":
         return written.scale != read.scale or written.precision > read.precision
     if read.name is None:
-        # Its underlying type was asked for. The digits of a decimal are no text.
+        # The reader asked for the underlying type. The digits of a decimal are no text.
         return written.name in ("decimal", "big-decimal") and read.base == "string"
     if written.name is None and read.name == "uuid":
         return False

@@ -55,7 +55,7 @@ class JobDescription:
         self._pipeline = pipeline
         #: The input that is processed; None between two. It can be read without the lock.
         self.in_progress: InProgress | None = None
-        #: Of the input in progress, or of the last one.
+        #: The durations of the input in progress, or of the last one.
         self.times = PhaseTimes()
 
     @contextmanager

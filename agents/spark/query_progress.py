@@ -30,7 +30,7 @@ class Progress(NamedTuple):
 
     #: The name of the query; None: it has none.
     name: str | None
-    #: By which it is recognised.
+    #: The start of the trigger as Spark writes it: a progress that was read is recognised by it.
     timestamp: str
     #: When the trigger ended.
     ended_at: datetime
@@ -39,7 +39,7 @@ class Progress(NamedTuple):
     #: Whether the trigger ran a micro-batch.
     is_batch: bool
     rows: int
-    #: In milliseconds.
+    #: The durations of the trigger and of its source, in milliseconds.
     total: float
     source: float
     backlog: Backlog

@@ -36,7 +36,7 @@ class _ChangedSetting:
 
 
 _changes_lock = Lock()
-#: By session and name.
+#: The changed settings, by session and name.
 _changes: dict[tuple[str, str], _ChangedSetting] = {}
 
 

@@ -85,7 +85,7 @@ def _write_archive(context: Any) -> Path:
     draft = archive.with_suffix(f".{threading.get_ident()}")
     with zipfile.ZipFile(draft, "w") as target:
         for name in sorted(sources):
-            # Its time is constant: each executor compares the file with its copy of an earlier one.
+            # Files have a constant time: each executor compares the archive with an earlier copy.
             target.writestr(zipfile.ZipInfo(f"{SHIPPED}/{name}"), sources[name])
     draft.replace(archive)
     return archive

@@ -80,7 +80,7 @@ class RedisClient:
         self._application = application
         #: The keys of the server; None: what it sends is accepted without a signature.
         self.keys = keys
-        # Without a possible password: it is used in messages.
+        # The address without a password, for messages.
         self._server = url.rpartition("@")[2].partition("?")[0]
         self._expects_tls = url.startswith("rediss://")
         self._heartbeat_key = redis_keys.heartbeat(application, instance)

@@ -31,9 +31,9 @@ log = logging.getLogger("arrester.spool")
 REMEMBERED = 10_000
 #: The size of the batches that may wait in memory while the disk refuses to write.
 UNWRITTEN_BYTES = 64 * 2**20
-#: In place of a path, if there is no disk to write to.
+#: The path of a spool in memory, if there is no disk to write to.
 MEMORY = ":memory:"
-#: 10 MiB at a time, some milliseconds.
+#: The pages that are returned to the disk at a time: 10 MiB, in some milliseconds.
 VACUUM_PAGES = 2560
 
 
@@ -196,14 +196,14 @@ class Spool:
                     "DELETE FROM confirmed WHERE number <= (SELECT max(number) FROM confirmed) - ?",
                     (REMEMBERED,),
                 )
-            # Not before they are deleted: after a failure they are confirmed again.
+            # Counted only after the batches are deleted: after a failure they are confirmed again.
             self._bytes -= sum(size for size, _ in deleted)
             self._events -= sum(count for _, count in deleted)
 
     def shrink(self) -> None:
         """Return some free pages of the file to the disk; a put waits meanwhile."""
         with self._lock:
-            # As a script: `execute` would free one page only.
+            # `execute` in place of a script would free one page only.
             self._database.executescript(f"PRAGMA incremental_vacuum({VACUUM_PAGES})")
 
     # ── for the instance ─────────────────────────────────────────────────────────────────────

@@ -133,7 +133,7 @@ def _claim(path: Path) -> _Claim | None:
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Its holder may have deleted it meanwhile: a lock on a deleted file protects nothing.
+        # The last holder may have deleted the file: a lock on a deleted file protects nothing.
         if os.stat(lock).st_ino == os.fstat(descriptor).st_ino:
             return _Claim(path, descriptor)
     except (BlockingIOError, FileNotFoundError):

@@ -26,8 +26,7 @@ ORDINAL: Final = "__arrester_ordinal"
 LINK: Final = "__arrester_link"
 #: The number of attempts after the first in its Python steps.
 RETRIES: Final = "__arrester_retries"
-#: Of a batch of records, as an Arrow stream: those that did not simply pass. NULL: a row for the
-#: sink.
+#: The records of a batch that did not simply pass, as an Arrow stream. NULL: a row for the sink.
 PACKED: Final = "__arrester_packed"
 #: Whether no later record of the task was sent.
 STOPPED: Final = "__arrester_stopped"

@@ -18,7 +18,7 @@ _CONNECT_STAGES = {
 _CONNECT, _STREAMS, _OURS = "__connect.errors.", "__streams.errors.", "__arrester."
 #: The most bytes of our headers in a dead letter that is too large.
 _HEADER_BYTES = 1_024
-#: Of the time of the decision.
+#: The precision of the time of the decision.
 _PRECISION = "microseconds"
 _CUT_MARK = "…[cut]".encode()
 

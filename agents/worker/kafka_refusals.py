@@ -22,7 +22,7 @@ _TIMESTAMP = (
 _REASONS = {
     "INVALID_TIMESTAMP": _TIMESTAMP,
     "INVALID_RECORD": f"{_NO_KEY}; {_TIMESTAMP}",
-    # Of brokers before 2.4.
+    # The code that brokers before 2.4 send.
     "INVALID_MSG": _NO_KEY,
     "MSG_SIZE_TOO_LARGE": "the topic's max.message.bytes limits the size of a message",
 }

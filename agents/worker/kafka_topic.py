@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 _REQUEST_SECONDS = 30.0
-#: After each part of this time, errors of connections are read.
+#: The time of one attempt of a request; after it, errors of connections are read.
 _ATTEMPT_SECONDS = 2.0
 #: Errors of a connection that waiting does not repair.
 _REFUSED = ("_AUTHENTICATION", "_SSL")

@@ -211,7 +211,7 @@ class _PartitionSender:
     def _send_alone(self, record: PlacedRow, state: _TaskState) -> None:
         """Send a row again while nothing else is in progress, so that its failure is its own."""
         for other in self._in_flight.values():
-            # Its failure is handled when it is awaited itself.
+            # A failure of the other record is handled when that record is awaited itself.
             with suppress(BaseException):
                 other.future.result()
         try:

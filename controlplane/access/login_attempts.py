@@ -85,7 +85,7 @@ def locks(now: datetime) -> tuple[Lock, ...]:
                 for key in _keys(about, address):
                     wrong[key].append(at)
             case LoginAct.LOGGED_IN:
-                # Not of the address: an attacker may have an own account.
+                # The count of the address stays: an attacker may have an account, too.
                 wrong.pop((about, address), None)
             case LoginAct.UNLOCKED:
                 for key in [each for each in wrong if about in (each[0], address_subject(each[1]))]:

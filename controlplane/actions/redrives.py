@@ -161,7 +161,7 @@ def _issue(command: CommandState, part: RedriveSlice, *, number: int, now: datet
     )
 
     def rule(state: StreamState) -> list[Event]:
-        # Under the lock of the stream. Another process may have issued it meanwhile.
+        # The lock of the stream is held. Another process may have issued the command before.
         if state.commands[command.id].status.final or requested.command in state.commands:
             return []
         if not instance_of_run(requested, state):

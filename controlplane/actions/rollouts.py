@@ -84,7 +84,7 @@ def _issue(command: CommandState, tasks: Sequence[TaskId], now: datetime, *, aft
     requests = [_request(command, task) for task in tasks]
 
     def rule(state: StreamState) -> list[Event]:
-        # Under the lock of the stream. Another process may have issued some meanwhile.
+        # The lock of the stream is held. Another process may have issued some commands before.
         if state.commands[command.id].status.final:
             return []
         if rollout_progress.count_issued(command.id) != after:

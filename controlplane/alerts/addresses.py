@@ -111,7 +111,7 @@ def mail_url(address: str, smtp_url: str, headers: Mapping[str, str]) -> str:
     }
     login = ""
     if parts.username:
-        # As they were given: encoded.
+        # Name and password are encoded as they were given.
         login = f"{parts.username}:{parts.password or ''}@"
     port = f":{parts.port}" if parts.port else ""
     scheme = "mailto" if parts.scheme == "smtp" else "mailtos"

@@ -43,7 +43,7 @@ class Credentials:
     owner: str = ""
     app: str = ""
     redis: str = ""
-    #: Of Celery's broker in Redis, and of the demo's agent.
+    #: The passwords of Celery's broker in Redis, and of the demo's agent.
     broker: str = ""
     demo_agent: str = ""
     secret_key: str = ""

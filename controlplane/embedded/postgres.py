@@ -188,7 +188,7 @@ class Postgres:
                         "it does not accept the password in credentials.json"
                     ) from error
                 time.sleep(_TICK_SECONDS)
-        # With a hint and the line of the end after it.
+        # After the line of the error are a hint and the line of the end.
         last_lines = self.log.read_text(errors="replace").splitlines()[-3:]
         if not self.alive() and any(_MEMORY_IN_USE in line for line in last_lines):
             return False

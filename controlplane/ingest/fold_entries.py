@@ -117,7 +117,7 @@ def _fold_all(seen: store.LogStream, entries: Sequence[DecodedEntry]) -> Folded:
                 stream = store.advance_stream(stream, layout, cursor=cursor)
                 projections.write_states(state, stored)
         if stored:
-            # Not in the pipeline: of many dead letters its buffer would have all.
+            # Written outside the pipeline, whose buffer would have all of many dead letters.
             dead_letters.write(application, stored)
             stream, followed = _append_reactions(stream, stored, now=now)
             stored += followed

@@ -95,7 +95,7 @@ def _fold_stream(
                 if store.terminate_stuck_fold(application, seconds=STUCK_SECONDS):
                     log.warning("%s: ended a fold without activity", application)
                 return StreamFold(events=events, busy=True)
-            # Not earlier: it waits for a transaction that has changed the stream's row.
+            # Opened under the lock: it waits for a transaction that has changed the stream's row.
             store.open_stream(application)
             folded, more = _fold_until(deadline, application, request_snapshot)
             events += folded

@@ -14,7 +14,7 @@ def progress(stdout: OutputWrapper, title: str, total: int) -> Iterator[Callable
     if not stdout.isatty():
         yield lambda done: _print(stdout, f"{title}: {done:,} of {total:,} events")
         return
-    # Only here: it needs 7 MB.
+    # Imported only if it is used: it needs 7 MB.
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeElapsedColumn as Elapsed
     from rich.progress import TimeRemainingColumn as Remaining

@@ -38,7 +38,7 @@ class RestToken(Table):
     created_at = models.DateTimeField()
     #: When the token expires; None: never.
     expires_at = models.DateTimeField(null=True)
-    #: Written at most once a minute.
+    #: When a request last used the token; written at most once a minute.
     last_used_at = models.DateTimeField(null=True)
 
     class Meta:

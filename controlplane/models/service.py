@@ -139,7 +139,7 @@ class LimitReached(Table):
     application = models.TextField()
     #: One of `store.Limit`.
     limit = models.TextField()
-    #: Since the first time.
+    #: What the limit has dropped or refused since `first_at`.
     count = models.BigIntegerField()
     first_at = models.DateTimeField()
     last_at = models.DateTimeField()

@@ -146,7 +146,7 @@ def _set(
             words = rules(application, passwords, database=database)
             pipe.execute_command("ACL SETUSER", user, *words)  # type: ignore[no-untyped-call]
         for user in surplus:
-            # It also closes the user's connections.
+            # Redis also closes the user's connections.
             pipe.acl_deluser(user)
         # The error of a pipeline would have all rules in its message.
         for answer in pipe.execute(raise_on_error=False):

@@ -48,7 +48,7 @@ def try_relay(application: str) -> None:
 
 def _relay_state(redis: redis_client.Redis, application: str) -> None:
     """Publish the state, signed with the present time: agents refuse an old one."""
-    # Before the state is read, so that a later time has no earlier state.
+    # The time is read before the state, so that a later time has no earlier state.
     seconds, microseconds = redis.time()
     at = datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
     for state in row_mapping.APPLICATIONS.load("name = %s", [application]):

@@ -152,13 +152,14 @@ def _redis_bytes(*, now: datetime) -> Counter[str]:
             if not isinstance(size, int):
                 continue
             if _is_invalid(key, size, lifetime):
-                # Without the last batch, those whose confirmations are deleted are sent again.
+                # The key of the last sent batch is deleted, too: then the agent sends those batches
+                # again whose confirmations are deleted.
                 invalid += [key, key.replace(b":confirmed:", b":sent:").removesuffix(b":signed")]
                 deleted[name] += 1
             else:
                 used[name] += size
         if invalid:
-            # At once: there may be millions.
+            # Deleted in each step of the scan: there may be millions.
             redis.unlink(*invalid)
     for name, number in deleted.items():
         log.warning("%s: %s keys of agents that live too long or are too large", name, number)
@@ -174,7 +175,7 @@ def _keys() -> Iterator[list[bytes]]:
             cursor or 0, match=redis_keys.OF_APPLICATIONS, count=_KEYS_PER_STEP
         )
         cursor, keys = answer
-        # As they are: a name may be no UTF-8.
+        # Keys are compared as bytes: a name may be no UTF-8.
         if ours := [each for each in keys if _is_of_application(each)]:
             yield ours
 

@@ -30,10 +30,10 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     applications: tuple[str, ...]
     #: Each with its application.
     pipelines: tuple[tuple[str, str], ...]
-    #: Of live checkpoints.
+    #: The tasks of live checkpoints.
     tasks: tuple[TaskState, ...]
     checkpoints: live_checkpoints.Checkpoints
-    #: By class or message.
+    #: The error groups whose class or message has the text.
     groups: tuple[GroupState, ...]
 
 

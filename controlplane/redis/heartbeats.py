@@ -45,7 +45,7 @@ def with_heartbeat(application: str, instances: Collection[UUID]) -> set[UUID]:
     ids = list(instances)
     with redis_client.client().pipeline(transaction=False) as pipe:
         for id in ids:
-            # Not its value, which may be very large.
+            # The value is not read: it may be very large.
             pipe.exists(redis_keys.heartbeat(application, id))
         return {id for id, exists in zip(ids, pipe.execute(), strict=True) if exists}
 

@@ -16,7 +16,7 @@ from psycopg.errors import LockNotAvailable
 from arrester.controlplane.store import prepared_statements
 from arrester.domain.errors import NotFound
 
-#: Before the first entry of a stream in Redis.
+#: The place before the first entry of a stream in Redis.
 BEGINNING = "0-0"
 #: The first of the two keys of our advisory locks, distinct from other programs' keys.
 _FOLD_LOCK, _MAINTENANCE_LOCK, _HOUSEKEEPING_LOCK, _SNAPSHOT_LOCK = 0x4152, 0x414D, 0x4148, 0x414B

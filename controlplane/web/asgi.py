@@ -18,7 +18,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "arrester.controlplane.settings"
 settings.DATABASES["default"]["ENGINE"] = "arrester.controlplane.web.connection_pool"
 settings.REDIS_OPTIONS = redis_connections.options(settings.REDIS_URL)
 _environment = settings.ENVIRONMENT
-# With TLS there is a proxy.
+# With https there are proxies; unless it is configured, their number is not known.
 _proxies = None if _environment.https and not _environment.proxies else _environment.proxies
 application = Disconnects(BodyLimits(LoginQueue(get_asgi_application(), proxies=_proxies)))
 # Modules loaded by now stay loaded: collections need not visit them.

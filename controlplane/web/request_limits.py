@@ -12,9 +12,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-#: Of any request; Django parses no larger forms.
+#: The largest body of any request; Django parses no larger forms.
 MAXIMUM_BYTES: Final = 2_621_440
-#: By path: what anyone may send, without a session.
+#: The largest body that anyone may send without a session, by path.
 ANONYMOUS_BYTES: Final[Mapping[str, int]] = {"/login": 16_384}
 #: The time for a whole body.
 MAXIMUM_SECONDS: Final = 30.0

@@ -190,7 +190,7 @@ def _settings(
 ) -> HttpResponse:
     """Return the settings after an act."""
     show = partial(page.show_settings, request, who, notice=notice, key=key)
-    # Without JavaScript too: a redirect would lose them.
+    # Without JavaScript, notice and key are shown here, too: a redirect would lose them.
     if "HX-Request" not in request.headers and (notice is not None or key):
         return show()
     return forms.page_after(request, show, redirect_to=reverse("alert-settings"))

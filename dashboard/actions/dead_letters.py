@@ -52,7 +52,7 @@ def discard(request: HttpRequest, who: Person) -> HttpResponse:
     """Discard the dead letters of the dialog, and report their number."""
     id, reason = forms.act_id(request), forms.reason(request)
     selected = request.POST.getlist("record")
-    # Before the dialog is shown again: this requires the role.
+    # The role is checked before the dialog is shown again.
     wanted = None if selected else filters.of_dead_letters(request.POST, now=timezone.now())
     if wanted is not None:
         _check_application(wanted)

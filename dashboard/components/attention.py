@@ -142,7 +142,7 @@ class _Kept(NamedTuple):
     until: float
 
 
-#: By the applications that are seen; None: all.
+#: The last totals, by the applications that are seen; None: all.
 _kept: dict[frozenset[str] | None, _Kept] = {}
 
 

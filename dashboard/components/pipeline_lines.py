@@ -39,7 +39,7 @@ def lines(pipelines: Sequence[queries.PipelineFlow], needing: Attention) -> list
     for item in needing.items:
         of = (item.condition.application, item.condition.pipeline)
         if item.condition.cause is AlertCause.PIPELINE_PAUSED:
-            # Its state; the others are about its tasks.
+            # This one is about the pipeline; the others are about its tasks.
             conditions[of] = item.condition.line
         conditions.setdefault(of, item.condition.line)
         if item.status == "LATE":

@@ -16,7 +16,7 @@ from arrester.domain.errors import InvalidValue
 #: What has run for longer is shown.
 LONG = timedelta(seconds=60)
 FIELDS = ("application", "show")
-#: By the value in the URL.
+#: The instances that are shown, by the value in the URL.
 SHOWN = {"": "live", "lost": "LOST", "ended": "ended"}
 
 

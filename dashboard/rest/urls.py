@@ -23,7 +23,7 @@ from arrester.dashboard.rest.resources import (
     tasks,
 )
 
-# It renders HTML only, and could not answer OPTIONS.
+# This view renders HTML only, and could not answer OPTIONS.
 docs = SpectacularSwaggerSplitView.as_view(url_name="schema", http_method_names=["get", "head"])
 
 urlpatterns = [

@@ -28,17 +28,17 @@ class FlowMeasured(Data, frozen=True, kw_only=True, tag=True):
     #: The beginning of the minute, by the clock of the agent.
     minute: Moment
     micro_batches: Count = 0
-    #: Read from the source.
+    #: Records read from the source.
     records_in: Count = 0
-    #: Their rows, if the steps left any, are in the sink.
+    #: Records whose rows, if the steps left any, are in the sink.
     records_out: Count = 0
-    #: Failed for the first time, at any stage.
+    #: Records that failed for the first time, at any stage.
     failed: Count = 0
-    #: Left out by a decision or by a person.
+    #: Records left out by a decision or by a person.
     skipped: Count = 0
-    #: Held in place of being processed.
+    #: Records held in place of being processed.
     held: Count = 0
-    #: Held before, and now written or skipped.
+    #: Records held before, and now written or skipped.
     drained: Count = 0
     #: How many micro-batches took how long, by `phase:bucket`, see `domain.durations`.
     durations: dict[str, Count] = msgspec.field(default_factory=dict)

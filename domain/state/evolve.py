@@ -110,7 +110,7 @@ def evolve_task(
     }
     match event:
         case TaskPaused(failure=None):
-            # By hand: there is no record to show, and an older one would mislead.
+            # A person paused it: there is no record to show, and an older one would mislead.
             change |= {"failure": None, "failure_sequence": 0, "first_stop": msgspec.UNSET}
             change |= {"timed_pause": pause}
             return replace(state, status=TaskStatus.PAUSED, position=event.position, **change)
@@ -191,7 +191,7 @@ def evolve_thread(state: ThreadState, event: ThreadEvent, at: At) -> ThreadState
     if at.epoch < state.epoch:
         return state
     if isinstance(event, OutageFound):
-        # Its effects are events of their own, of tasks or of the run.
+        # The effects of an outage are events of their own, of tasks or of the run.
         return replace(state, sequence=at.sequence)
     if at.epoch > state.epoch:
         # Each run reports its policy and its pause, and its tolerance starts at 0.

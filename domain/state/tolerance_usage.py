@@ -61,7 +61,7 @@ def add_usage(
     now_ms = _ms(at.occurred_at)
     # A record that failed again counts for the agent, too.
     records = data.count if isinstance(data, FailuresCounted) else 1
-    # Without its limits: what the agent has left out is a fact.
+    # The limits are not applied: what the agent has left out is a fact.
     window = Tolerance(window=tolerance_of(policy).window)
     tally = count(window, tally, now_ms=now_ms, records=records).tally
     largest = _largest_usage(thread.spent, tally, task.id.key)

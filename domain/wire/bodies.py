@@ -77,7 +77,7 @@ def _json(value: Any) -> Any:
     if isinstance(value, msgspec.msgpack.Ext):
         value = value.data
     if isinstance(value, bytes | bytearray | memoryview):
-        # As agents write bytes.
+        # This is the form in which agents write bytes.
         return f"base64:{base64.b64encode(value).decode()}"
     return value if value is None or isinstance(value, str | int | float) else str(value)
 

@@ -95,7 +95,7 @@ class JdbcCall(StagedWrite):
         connection.begin()
         self._check_rows(connection, statements)
         stored = connection.execute(postgresql.store_number(target), self.table.checkpoint, number)
-        # Otherwise a transaction of a killed run has stored it meanwhile.
+        # If it was not stored, a transaction of a killed run has stored it meanwhile.
         if stored:
             connection.execute(statements.insert)
             connection.commit()
@@ -195,7 +195,7 @@ class JdbcCall(StagedWrite):
         self._connection = self._statements = self._rows = None
         if connection is None:
             return
-        # Without the connection, the next call drops it.
+        # If the connection is lost, the next call drops the staging table.
         with connection, suppress(Exception):
             connection.rollback()
             if statements is not None:

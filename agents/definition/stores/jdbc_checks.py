@@ -72,7 +72,7 @@ def _create_numbers_table(connection: JdbcConnection, target: postgresql.Target)
     try:
         connection.execute(postgresql.create_numbers_table(target))
     except Exception:
-        # Of two that create it at the same time, one fails even with IF NOT EXISTS.
+        # If two runs create it at the same time, one fails even with IF NOT EXISTS.
         if connection.value(exists, target.numbers_table) is None:
             raise
 

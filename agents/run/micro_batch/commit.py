@@ -47,7 +47,7 @@ class _UnwrittenRows:
     name: str | None = None
     held: tuple[HeldCount, ...] = ()
     skipped: tuple[SkippedRecords, ...] = ()
-    #: Of a micro-batch: what a replay is checked by.
+    #: A replay of the micro-batch is checked by it.
     checksum: RecordsChecksum | None = None
 
 

@@ -269,7 +269,7 @@ class Processor:
     def _wrote_chunks_on_fast_path(self, chunks: tuple[Chunk, ...]) -> bool:
         if self.fast_path is None or self.slow_path.always_decides or self.slow_chunks:
             return False
-        # It raises if rows do not fit the source: then their task is PAUSED, and no chunk is open.
+        # `rows` raises if rows do not fit the source: their task is PAUSED, and no chunk is open.
         rows = self.held_store.rows(self._ledger, chunks).select(f"{ROW}.*")
         self.committer.open(chunks)
         return self._wrote_on_fast_path(

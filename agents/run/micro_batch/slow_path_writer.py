@@ -177,7 +177,7 @@ class SlowPathWriter:
         if not chunks or not ends:
             return chunks
         if len(chunks) == 1:
-            # Its rows may have other tasks now: it ends before the first that stops.
+            # The chunk's rows may have other tasks now: it ends before the first that stops.
             first = min(ends.values(), key=_in_order)
             return self.held_store.shorten(self.journal.ledger, chunks, {0: first})
         by_index = {

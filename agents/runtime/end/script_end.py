@@ -48,7 +48,7 @@ def uncaught_exception() -> BaseException | None:
     """
     if hasattr(sys, "ps1"):
         return None
-    # Before Python 3.12 it has another name.
+    # Before Python 3.12, `last_exc` has the name `last_value`.
     found = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     return found if isinstance(found, BaseException) else None
 
@@ -56,7 +56,7 @@ def uncaught_exception() -> BaseException | None:
 def mark_reported(exc: BaseException | None) -> None:
     """Record that an event of a run has reported an exception, which the script may get, too."""
     if exc is not None:
-        # Not by setattr: the author's class may be a frozen dataclass.
+        # `setattr` would fail for an author's class that is a frozen dataclass.
         vars(exc)[_REPORTED] = True
 
 

@@ -41,7 +41,7 @@ def _python_zone(jvm: Any, name: str) -> str:
 
 
 def _is_known(name: str) -> bool:
-    # Not every driver has it: only Python steps need it.
+    # Not every driver has PyArrow: only Python steps need it.
     import pyarrow as pa
 
     try:

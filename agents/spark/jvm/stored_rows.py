@@ -122,7 +122,7 @@ def of_arrow_streams(rows: DataFrame, name: str, schema: T.StructType) -> DataFr
 
 def _join_streams(streams: Sequence[bytes], file: Path) -> None:
     """Write the batches of all streams, whose schemas are equal, to a file."""
-    # Not every driver has it: only Python steps need it.
+    # Not every driver has PyArrow: only Python steps need it.
     import pyarrow as pa
 
     with ExitStack() as stack:

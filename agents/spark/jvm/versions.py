@@ -107,7 +107,7 @@ _JVM: Final[Mapping[str, tuple[str, ...]]] = {
     f"{_EXPRESSIONS}.objects.Invoke": (),
     f"{_EXPRESSIONS}.objects.StaticInvoke": (),
 }
-#: On by default since 4.0.
+#: The setting of ANSI mode, which is on by default since 4.0.
 ANSI: Final = "spark.sql.ansi.enabled"
 
 

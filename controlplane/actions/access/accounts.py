@@ -15,7 +15,7 @@ from arrester.controlplane.access.roles import Role
 from arrester.controlplane.models import RestToken
 from arrester.domain.errors import InvalidValue, NotFound
 
-#: In the audit: no role on all applications.
+#: The word of the audit for no role on all applications.
 NO_ROLE = "none"
 #: The length of Django's column.
 NAME_MAX = 150

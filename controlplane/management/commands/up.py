@@ -219,7 +219,7 @@ def _child_environment(environment: Environment, servers: embedded.Servers) -> d
     path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH")]))
     return inherited | {
         "ARRESTER_HOME": str(environment.home),
-        # Those of the demo, unless others are configured.
+        # The folder of the demo's dead letters, unless others are configured.
         "ARRESTER_DEAD_LETTERS_ROOTS": os.environ.get("ARRESTER_DEAD_LETTERS_ROOTS")
         or str(environment.home.resolve() / "flights" / "dead-letters"),
         "ARRESTER_SECRET_KEY": environment.secret_key or servers.credentials.secret_key,
@@ -294,7 +294,7 @@ def _server_commands(environment: Environment) -> dict[str, list[str]]:
     return {
         "wake": ["arrester", "wake"],
         "worker": [*worker, "--queues", FOLDS, "--concurrency", "2"],
-        # Without a process of its own for tasks, which would need 50 MB.
+        # `solo`: a process of its own for tasks would need 50 MB.
         "housekeeper": [
             *[*worker, "--queues", HOUSEKEEPING, "--pool", "solo"],
             *["--hostname", "housekeeper@%h"],

@@ -47,7 +47,7 @@ MAXIMUM_MESSAGES = 1000
 
 class Command(BaseCommand):
     help = "Wait for events and request folds until SIGTERM."
-    # They import all pages, 20 MB.
+    # Checks would import all pages, 20 MB.
     requires_system_checks = []  # noqa: RUF012  # Django's own form
 
     def handle(self, *_args: Any, **_options: Any) -> None:
@@ -178,7 +178,7 @@ class Waker:
 
     def _check_stream(self, name: str, memory_limit: int) -> None:
         application = redis_keys.application_of(name)
-        # Here and not in a task, since it matters most while no worker runs.
+        # Checked here and not in a task, since it matters most while no worker runs.
         backpressure.watch(application, now=datetime.now(UTC))
         backpressure.publish_memory_limit(application, memory_limit)
 

@@ -37,7 +37,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
     #: The most urgent first; of one cause, that which lasts the longest.
     conditions: tuple[Condition, ...]
-    #: Of all applications, and of single ones.
+    #: The causes whose search failed: in all applications, and in single ones.
     unknown: Set[AlertCause] = frozenset()
     unknown_of: Set[tuple[str, AlertCause]] = frozenset()
     #: The keys of conditions that may come again at once: their record is tried again.

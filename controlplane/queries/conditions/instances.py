@@ -30,7 +30,7 @@ from arrester.domain.state.states import (
     if_set,
 )
 
-# Those that are live, those of runs, and the newest of each application.
+# Instances that are live, those of runs, and the newest of each application.
 _NEEDED = f"""(%s::text IS NULL OR application = %s) AND ({LIVE} OR id = ANY(%s::uuid[])
     OR (application, id) IN (SELECT DISTINCT ON (application) application, id FROM instance
         ORDER BY application, started_at DESC NULLS LAST, id DESC))"""

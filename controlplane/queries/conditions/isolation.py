@@ -60,7 +60,7 @@ class Search:
 
     def __init__(self, *, now: datetime) -> None:
         self.now = now
-        #: Of all applications, and of single ones.
+        #: The causes whose search failed: in all applications, and in single ones.
         self.unknown: set[AlertCause] = set()
         self.unknown_of: set[tuple[str, AlertCause]] = set()
         #: What reports them.

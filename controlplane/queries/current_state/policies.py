@@ -44,7 +44,7 @@ class PipelinePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The error policy of a pipeline on a checkpoint, if `thread.policy` is reported."""
 
     thread: ThreadState
-    #: For the run and the window, for each limit that can be reached.
+    #: The use of each limit that can be reached, for the run and for the window.
     gauges: tuple[Gauge, ...] = ()
     #: An older checkpoint of the same pipeline is RUNNING too: probably a mistake.
     has_other_checkpoint: bool = False

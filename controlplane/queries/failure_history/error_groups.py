@@ -189,7 +189,7 @@ def _where(wanted: GroupFilter) -> tuple[list[str], list[Any]]:
             conditions.append(f"{column} = %s")
             parameters.append(fit(value))
     if wanted.exception_class is not None:
-        # With or without its package.
+        # The class is given with or without its package.
         conditions.append(r"(exception_class = %s OR exception_class LIKE %s)")
         name = fit(wanted.exception_class)
         parameters += [name, f"%.{_like_literal(name)}"]

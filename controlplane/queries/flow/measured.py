@@ -50,7 +50,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
     #: The end of the last whole minute.
     until: datetime
-    #: Of the last hour, and of the minutes of the rate.
+    #: The sums of the last hour, and of the minutes of the rate.
     recent: dict[PipelineKey, RecentSums]
     p95: dict[PipelineKey, float]
     newest: dict[PipelineKey, NewestFlow]

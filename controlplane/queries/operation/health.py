@@ -110,9 +110,9 @@ class LogGap(msgspec.Struct, frozen=True, kw_only=True):
 class StorageUsage(msgspec.Struct, frozen=True, kw_only=True):
     """The stored amounts; sizes include indexes."""
 
-    #: Since creation, including dropped ones.
+    #: The number of events since creation, including dropped ones.
     events: int
-    #: Of events with their bodies, and of the event index.
+    #: The sizes of events with their bodies, and of the event index.
     event_bytes: int
     index_bytes: int
     view_bytes: int

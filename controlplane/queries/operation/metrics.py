@@ -46,7 +46,7 @@ class MetricValues(msgspec.Struct, frozen=True, kw_only=True):
     latched: Mapping[str, bool]
     #: Failed records, since creation.
     failed: Mapping[str, int]
-    #: Of live checkpoints.
+    #: The tasks of live checkpoints.
     tasks: Counted
     #: Those that wait for a run, which are not among the RUNNING ones.
     tasks_without_run: Mapping[str, int]

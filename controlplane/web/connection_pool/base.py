@@ -143,5 +143,5 @@ def _is_silent(connection: Connection) -> bool:
     return not poll.poll(0)
 
 
-# At a normal exit; a server ends by a signal, which closes its sockets.
+# For a normal exit: a server ends by a signal, which closes its sockets.
 atexit.register(DatabaseWrapper.close_idle)

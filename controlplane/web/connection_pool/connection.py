@@ -66,7 +66,8 @@ def _close_late(connecting: Future[PageConnection]) -> None:
     if error is None:
         connecting.result().close()
     else:
-        # Its frames refer to the socket: PostgreSQL would wait a minute for the password.
+        # The frames of the error refer to the socket: PostgreSQL would wait a minute for the
+        # password.
         error.__traceback__ = None
 
 

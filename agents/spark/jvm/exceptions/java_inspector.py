@@ -122,7 +122,7 @@ class JavaInspector:
 
     def _strings(self, objects: Any, function: Any) -> Sequence[str | None]:
         pickled = base64.b64decode(self._pickled.apply(self.map(objects, function)))
-        # Of this driver's own JVM.
+        # The pickle is from this driver's own JVM.
         strings: Sequence[str | None] = pickle.loads(pickled)  # nosec B301
         return strings
 

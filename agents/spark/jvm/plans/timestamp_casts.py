@@ -28,7 +28,7 @@ _NESTED: Final = ("array", "map", "struct")
 _TEXT, _TIMESTAMP = "string", "timestamp"
 #: A date has at least eight characters, and the first colon of a time follows an hour.
 _COLON_WITHOUT_DATE: Final = range(1, 11)
-#: In front of a text, it makes the cast fail. The failure shows it.
+#: A text with this prefix fails to be cast, and the failure shows the prefix.
 _NO_DATE: Final = "no date: "
 
 

@@ -116,7 +116,7 @@ class Append:
         append = _analysed(df, identifier, given)
         table, none = append.table().table(), jvm_class(jvm, "scala.Option").empty()
         transaction = table.startTransaction(none)
-        # As if Delta had looked up the number.
+        # Delta itself does this when it looks up the number.
         transaction.readTxn().addOne(application)
         command = jvm_class(jvm, _COMMAND)(
             table.deltaLog(),
