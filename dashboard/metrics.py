@@ -20,8 +20,6 @@ from arrester.controlplane import queries
 from arrester.dashboard.components import pipeline_metrics
 from arrester.dashboard.rest import base
 
-_SERVER_PARTS = ("postgres", "redis", "wake", "worker", "housekeeper")
-
 
 class MetricGauge(NamedTuple):
     """A gauge, and how its samples are read from the values."""
@@ -45,7 +43,7 @@ _GAUGES = (
     MetricGauge(
         "arrester_up",
         "1 when a part of the server answers, else 0.",
-        lambda values: {name: getattr(values.health, name).up for name in _SERVER_PARTS},
+        lambda values: {name: reach.up for name, reach in values.health.parts.items()},
         _SERVER_LABELS,
     ),
     MetricGauge(

@@ -74,6 +74,11 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     worker: Reach
     housekeeper: Reach
 
+    @property
+    def parts(self) -> dict[str, Reach]:
+        """Each part by its name."""
+        return msgspec.structs.asdict(self)
+
 
 #: The newest gaps that are shown.
 SHOWN_GAPS = 5

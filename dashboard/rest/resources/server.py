@@ -161,12 +161,9 @@ class InstallationView(base.RestView):
 
 
 def _parts() -> list[dict[str, Any]]:
-    health = queries.health()
-    names = ("postgres", "redis", "wake", "worker", "housekeeper")
     return [
         {"name": name, "up": reach.up, "last_seen": reach.last_seen, "detail": reach.detail}
-        for name in names
-        for reach in [getattr(health, name)]
+        for name, reach in queries.health().parts.items()
     ]
 
 

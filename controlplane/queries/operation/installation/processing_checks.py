@@ -35,9 +35,9 @@ _START = {
 
 def processes() -> Iterator[Finding]:
     """Report the processes that give no sign."""
-    found = health.health()
+    parts = health.health().parts
     for name, advice in _START.items():
-        reach: health.Reach = getattr(found, name)
+        reach = parts[name]
         last = "never seen" if reach.last_seen is None else f"last seen {_age(reach.last_seen)} ago"
         if reach.up:
             yield ok(f"process {name}", last)
