@@ -11,7 +11,7 @@ class RecordBlock(Table):
     """A range of a log, and a Bloom filter of the terms of its failed records."""
 
     pk = models.CompositePrimaryKey("stream", "first")
-    #: The positions of its first and last event.
+    #: The log positions of its first and last event.
     first = models.BigIntegerField()
     last = models.BigIntegerField()
     #: When its first and its last event were received.
@@ -30,7 +30,7 @@ class RecordBlock(Table):
 
 
 class RecordIndex(Table):
-    """Up to which position of a log its failed records are in blocks."""
+    """Up to which log position the failed records of a log are in blocks."""
 
     stream = models.IntegerField(primary_key=True)
     position = models.BigIntegerField()

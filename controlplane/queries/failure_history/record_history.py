@@ -47,13 +47,13 @@ class RecordHistory(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter: DeadLetter | None
     #: Its failures, commands at it, stops and dead letters; newest first, without bodies.
     events: tuple[StoredEvent, ...]
-    #: The failed records of the task before and after this one in the log, by their position there.
+    #: The failed records of the task before and after this one in the log, by their log positions.
     older: int | None
     newer: int | None
 
 
 def record_history(application: str, sequence: int) -> RecordHistory:
-    """Return a record by the position of one of its failures in the log.
+    """Return a record by the log position of one of its failures.
 
     Raises NotFound if no record failed there.
     """
