@@ -43,6 +43,13 @@ def share(part: float | None) -> str:
 
 
 @register.filter
+def number_range(least: float, greatest: float) -> str:
+    """Return the range of some numbers: 9.2, or 1 to 1,301."""
+    first, last = f"{least:,.10g}", f"{greatest:,.10g}"
+    return first if first == last else f"{first} to {last}"
+
+
+@register.filter
 def duration(milliseconds: float | None) -> str:
     """Return a duration in the unit that a person reads: 320 ms, 4.2 s, 12 min, 3.5 h."""
     if milliseconds is None:

@@ -27,6 +27,8 @@ ADVICE: Final[dict[str, str]] = {
     "TaskRaised": "Extract the key with `F.get_json_object` or `try_cast`.",
     "PositionRaised": "Extract the position with `F.get_json_object` or `try_cast`.",
     # Of native steps.
+    "SparkNumberFormatException": f"A text is no number: {_CASTS}",
+    "SparkDateTimeException": f"A text is no date or time: {_CASTS}",
     "SparkNumberFormatException CAST_INVALID_INPUT": f"A text is no number: {_CASTS}",
     "SparkDateTimeException CAST_INVALID_INPUT": f"A text is no date or time: {_CASTS}",
     "SparkRuntimeException CAST_INVALID_INPUT": "A text is no BOOLEAN: `try_cast` gives NULL.",
