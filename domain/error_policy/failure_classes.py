@@ -142,7 +142,6 @@ FATAL: dict[str, tuple[str, ...]] = {
         "arrester.FullBuffer",
         "builtins.BufferError",
         CONFLUENT + "_QUEUE_FULL",
-        KAFKA + "BufferExhaustedException",
     ),
 }
 
