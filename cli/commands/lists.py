@@ -191,6 +191,14 @@ def find(session: Session, *, text: str, application: str | None, limit: int) ->
         ("MESSAGE", lambda row: _message(row["event"]["failure"])),
     )
     print_list(session, "records", columns, application, limit, "no record that matches", q=text)
+    if "position:" in text and not session.as_json:
+        # Beyond the records: the dead letters of those that were only counted.
+        first = session.client.get(
+            "records", q=text, application=application, limit=min(limit, 500)
+        )
+        for each in first["dead_letters"]:
+            name = f"{task_name(each)} at {each['position']:,}"
+            click.echo(f"{name}: dead letter {each['id']} {each['status']}, counted only")
 
 
 @click.command()

@@ -307,3 +307,16 @@ def test_a_task_that_no_run_processes_is_not_running(arrester: Arrester, story: 
     assert states == {"flights/delays/JFK": "NO_RUN", "flights/delays/EWR": "PAUSED"}
     assert "NO_RUN" in arrester("show", "flights/delays/JFK").out
     assert "flights/delays/JFK" in arrester("tasks", "--state", "NO_RUN").out
+
+
+def test_a_position_finds_a_dead_letter_whose_record_was_only_counted(
+    arrester: Arrester, story: Story
+) -> None:
+    story.skips("EWR", 3)
+    done = arrester("find", "position:900001")
+    assert "no record that matches" in done.out + done.err
+    assert "flights/delays/EWR at 900,001: dead letter " in done.out
+    assert "WAITING, counted only" in done.out
+    [found] = json.loads(arrester("find", "key:UA1545", "--json").out)["results"]
+    assert found["outcome"] == "DEAD_LETTER"
+    assert arrester("find", "").code == 2

@@ -6,7 +6,7 @@ of dead letters, but on that of causes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -175,6 +175,17 @@ def dead_letter(application: str, id: str) -> DeadLetter:
     if not found:
         raise NotFound(f"there is no dead letter {id!r} of {application}")
     return found[0]
+
+
+def read_dead_letters(ids: Collection[UUID], *, limit: int) -> list[DeadLetter]:
+    """Return dead letters by their ids, as far as they exist, newest first."""
+    rows = sql.rows(
+        f"SELECT {_COLUMNS} FROM dead_letter"
+        " WHERE stream IN (SELECT id FROM stream) AND id = ANY(%s::uuid[])"
+        f" ORDER BY {_ORDER} LIMIT {limit:d}",
+        [[*ids]],
+    )
+    return _filled(rows)
 
 
 def dead_letter_totals(

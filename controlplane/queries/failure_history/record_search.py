@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from heapq import merge
+from uuid import UUID
 
 import msgspec
 
 from arrester.controlplane import store
 from arrester.controlplane.queries import paging
+from arrester.controlplane.queries.failure_history.dead_letters import DeadLetter
+from arrester.controlplane.queries.failure_history.dead_letters_at import dead_letters_at
 from arrester.controlplane.queries.failure_history.record_outcomes import (
     RecordOutcome,
+    dead_letter_id,
     outcomes,
     task_of,
 )
@@ -52,6 +56,9 @@ class FoundRecord(msgspec.Struct, frozen=True, kw_only=True):
 class FoundRecords(Page[FoundRecord], frozen=True, kw_only=True):
     """Some matching failures, newest first."""
 
+    #: Dead letters at the position that is asked for, whose records were only counted. On the first
+    #: page.
+    dead_letters: tuple[DeadLetter, ...] = ()
     #: By application: how many of its newest events are not searched, because they are not indexed.
     not_indexed: Mapping[str, int] = {}
 
@@ -84,8 +91,10 @@ def find_records(
     )
     tails = (_tail(each, indexed.get(each.id, 0)) for each in streams.values())
     search.run(_newest_first([each for each in tails if each is not None], candidates))
+    rows = search.records()
     return FoundRecords(
-        rows=search.records(),
+        rows=rows,
+        dead_letters=tuple(_only_counted(query, rows, wanted, limit)) if before is None else (),
         next=None if search.end is None else paging.pack(search.end),
         searched_until=search.searched_until,
         not_indexed={
@@ -94,6 +103,15 @@ def find_records(
             if (left := each.sequence - indexed.get(each.id, 0) - _TAIL) > 0
         },
     )
+
+
+def _only_counted(
+    query: RecordQuery, rows: Sequence[FoundRecord], wanted: RecordFilter, limit: int
+) -> Iterator[DeadLetter]:
+    reported = {dead_letter_id(each.failure, each.task) for each in rows}
+    for each in dead_letters_at(query, application=wanted.application, limit=limit):
+        if UUID(hex=each.id) not in reported:
+            yield each
 
 
 def _tail(stream: LogStream, indexed: int) -> RecordBlock | None:

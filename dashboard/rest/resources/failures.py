@@ -161,6 +161,17 @@ class FoundRecordSerializer(serializers.Serializer[Any]):
     )
 
 
+class CountedDeadLetterSerializer(StructSerializer):
+    """A dead letter whose record was only counted."""
+
+    status = serializers.CharField(source="status.name")
+
+    class Meta:
+        struct = queries.DeadLetter
+        fields = ("application", "id", "task.pipeline", "task", "task.key", "position", "status")
+        sources = {"task": "task.digest"}
+
+
 class FoundRecordsSerializer(serializers.Serializer[Any]):
     """Some matching failures, and the cursor to continue with."""
 
@@ -169,6 +180,11 @@ class FoundRecordsSerializer(serializers.Serializer[Any]):
     searched_until = serializers.DateTimeField(
         allow_null=True,
         help_text="Of a page that is not full and has a `next`: the time up to which it searched.",
+    )
+    dead_letters = CountedDeadLetterSerializer(
+        many=True,
+        help_text="Dead letters at the position of `q` whose records were only counted: the log"
+        " lacks their records. Only on the first page.",
     )
     not_indexed = serializers.DictField(
         child=serializers.IntegerField(),

@@ -268,3 +268,19 @@ def test_what_became_of_a_record() -> None:
     retry = TaskResumed(task="JFK", how=ResumeHow.RETRY, position=9, actor="ada")
     append(histories.event(retry), histories.held(0))
     assert outcome(9) is RecordOutcome.PROCESSED
+
+
+def test_a_position_also_finds_dead_letters_whose_records_were_only_counted() -> None:
+    append(*histories.started(), failed(3), histories.dead_lettered([3, 4, 5]))
+
+    def found(q: str, **wanted: str) -> list[int | None]:
+        return [each.position for each in find(q, **wanted).dead_letters]
+
+    assert found("position:4") == [4]
+    assert found("position:4 task:JFK", application=APPLICATION) == [4]
+    # Its record was reported in full.
+    assert (found("position:3"), positions("position:3")) == ([], [3])
+    for q in ("position:6", "position:4 task:EWR", "position:4 late", "position:x", "4", "id:4"):
+        assert found(q) == []
+    assert found("position:4", application="billing") == []
+    assert found(f"position:{10**30}") == []
