@@ -114,7 +114,9 @@ def _in_task(task: TaskState | None, failure: StoredEvent) -> RecordOutcome | No
         return None
     if task.status.stopped and task.position == position:
         return RecordOutcome.STOPS_TASK
-    if task.held and task.held_from is not None and task.held_from <= position:
+    # Agents may not report the first held position; a stopped task holds all that follow.
+    first = task.position if task.status.stopped else task.held_from
+    if task.held and first is not None and first <= position:
         return RecordOutcome.HELD
     return None
 

@@ -246,6 +246,10 @@ def test_an_interrupted_run_of_the_index_is_repeated(monkeypatch: pytest.MonkeyP
     assert positions("late") == [4, 2]
 
 
+def event_of_pause(position: int) -> Event:
+    return histories.event(TaskPaused(task="JFK", position=position, failure=FAILURE))
+
+
 def test_what_became_of_a_record() -> None:
     def outcome(position: int) -> RecordOutcome:
         return find(f"position:{position}").rows[0].outcome
@@ -255,7 +259,8 @@ def test_what_became_of_a_record() -> None:
     append(histories.redriven([2]))
     assert outcome(2) is RecordOutcome.REDRIVEN
 
-    append(failed(7, response=FinalResponse.PAUSE), *histories.paused(7)[1:])
+    paused = event_of_pause(7)
+    append(failed(7, response=FinalResponse.PAUSE), paused, histories.held(3))
     append(failed(8, response=FinalResponse.PAUSE))
     assert (outcome(7), outcome(8)) == (RecordOutcome.STOPS_TASK, RecordOutcome.HELD)
     skip = TaskResumed(task="JFK", how=ResumeHow.SKIP, position=7, actor="ada")
@@ -264,7 +269,7 @@ def test_what_became_of_a_record() -> None:
 
     append(failed(9, response=FinalResponse.PAUSE))
     assert outcome(9) is RecordOutcome.UNKNOWN
-    append(histories.event(TaskPaused(task="JFK", position=9, failure=FAILURE)))
+    append(event_of_pause(9))
     retry = TaskResumed(task="JFK", how=ResumeHow.RETRY, position=9, actor="ada")
     append(histories.event(retry), histories.held(0))
     assert outcome(9) is RecordOutcome.PROCESSED
