@@ -192,6 +192,14 @@ class TaskState(State, frozen=True, kw_only=True):
         return None if self.timed_pause is msgspec.UNSET else self.timed_pause.until
 
     @property
+    def first_held(self) -> int | None:
+        """The position of the first held record; None: none is held, or it is not known."""
+        if not self.held:
+            return None
+        # A stopped task holds the record at which it stopped, and all that follow.
+        return self.position if self.held_from is None and self.status.stopped else self.held_from
+
+    @property
     def first_stopped(self) -> datetime | None:
         """When a PAUSED or DEAD task first stopped at its record."""
         if not self.status.stopped:

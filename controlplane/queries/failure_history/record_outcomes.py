@@ -114,9 +114,7 @@ def _in_task(task: TaskState | None, failure: StoredEvent) -> RecordOutcome | No
         return None
     if task.status.stopped and task.position == position:
         return RecordOutcome.STOPS_TASK
-    # Agents may not report the first held position; a stopped task holds all that follow.
-    first = task.position if task.status.stopped else task.held_from
-    if task.held and first is not None and first <= position:
+    if task.first_held is not None and task.first_held <= position:
         return RecordOutcome.HELD
     return None
 

@@ -136,3 +136,17 @@ def test_a_draining_task_shows_its_rate_and_when_it_is_done(
     assert timedelta(seconds=5) < left < timedelta(seconds=14)
     flights.report(RecordsHeld(task="JFK", held=0))
     assert operator.get(f"/api/tasks/{task.digest}").json()["drain"] is None
+
+
+def test_the_first_held_position_is_that_of_the_stop_if_no_agent_reports_it(
+    flights: Story, viewer: Client
+) -> None:
+    task = flights.pauses("JFK", held=5)
+    flights.report(RecordsHeld(task="JFK", held=9))
+    state = queries.task(task.digest).state
+    assert (state.held_from, state.first_held) == (None, state.position)
+    row = text(viewer, reverse("held")).partition(f'id="held-{task.digest}"')[2]
+    assert ">151,974<" in row.partition("</tr>")[0]
+    # While it drains, its first position is not known.
+    flights.report(TaskResumed(task="JFK", how=ResumeHow.RETRY), RecordsHeld(task="JFK", held=3))
+    assert queries.task(task.digest).state.first_held is None
