@@ -177,17 +177,20 @@ def _result(command: Json, subject: str, options: IssueOptions) -> str:
     if verdict := command.get("verdict"):
         line += f"; {sentence(verdict)}"
     if progress := command.get("progress"):
-        line += f"; {progress_sentence(progress)}"
+        line += f"; {progress_sentence(command)}"
     if command["status"] not in FINAL and not options.wait:
         line += f"; `arrester show {command['id']}` has its result"
     return output.plain(line)
 
 
-def progress_sentence(progress: Json) -> str:
+def progress_sentence(command: Json) -> str:
     """Return the progress of a rollout as text."""
+    progress, again = command["progress"], command["progress"]["stopped_again"]
+    is_observed = again or command["rollout"]["observe_seconds"]
     return (
         f"{progress['applied']:,} applied, {progress['not_applied']:,} not applied,"
-        f" {progress['stopped_again']:,} stopped again, {progress['waiting']:,} waiting"
+        f" {f'{again:,} stopped again' if is_observed else 'not observed'},"
+        f" {progress['waiting']:,} waiting"
     )
 
 

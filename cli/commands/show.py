@@ -81,7 +81,7 @@ def _show_command(command: Json) -> None:
             ("outcome", command["outcome"]),
             ("verdict", verdict and sentence(verdict)),
             ("tasks", rollout and rollout["tasks"]),
-            ("progress", progress and progress_sentence(progress)),
+            ("progress", progress and progress_sentence(command)),
             ("dead letters", redrive and redrive["records"]),
             ("patch", command["patch"] or (redrive and redrive["patch"])),
             ("progress", redriven and _redrive_progress(redriven)),

@@ -132,4 +132,6 @@ def _recurrence(progress: Progress) -> str:
 
 def _result(rollout: Rollout, progress: Progress) -> str:
     applied = f"{progress.applied:,} of {plural(progress.issued, 'task')} applied the command"
+    if not rollout.observe_seconds:
+        return f"{applied}; whether they stopped again was not observed"
     return f"{applied}; none stopped again within {rollout.observe_seconds} s"

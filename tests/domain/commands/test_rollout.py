@@ -148,3 +148,12 @@ def test_a_rollout_ends_and_never_issues_more_than_its_wave_and_rate(
 def test_values_outside_their_limits_are_refused(rollout: Rollout, message: str) -> None:
     with pytest.raises(InvalidValue, match=message):
         check_rollout(rollout)
+
+
+def test_a_rollout_without_observation_does_not_claim_that_no_task_stopped_again() -> None:
+    rollout = replace(HUNDRED, observe_seconds=0)
+    progress = Progress(issued=100, applied=100, issued_at=AGO[30], answered_at=AGO[30])
+    finish = next_step(rollout, progress, NOON)
+    assert finish == Finish(
+        "100 of 100 tasks applied the command; whether they stopped again was not observed"
+    )
