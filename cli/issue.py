@@ -176,7 +176,7 @@ def _result(command: Json, subject: str, options: IssueOptions) -> str:
         line += f": {command['outcome']}"
     if verdict := command.get("verdict"):
         line += f"; {sentence(verdict)}"
-    if progress := command.get("progress"):
+    if command.get("progress"):
         line += f"; {progress_sentence(command)}"
     if command["status"] not in FINAL and not options.wait:
         line += f"; `arrester show {command['id']}` has its result"

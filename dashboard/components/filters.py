@@ -76,9 +76,15 @@ def uuid(name: str, parameters: Mapping[str, str]) -> UUID | None:
 
 
 def of_audit(parameters: Mapping[str, str], *, now: datetime) -> queries.AuditFilter:
-    """Return the filter of the audit."""
-    given = _given(parameters, "actor", "kind", "application")
-    return queries.AuditFilter(**given, **_times(parameters, now))
+    """Return the filter of the audit; log-ins only with their kind, or with all kinds."""
+    given = _given(parameters, "actor", "application")
+    kind = parameters.get("kind") or None
+    return queries.AuditFilter(
+        **given,
+        **_times(parameters, now),
+        kind=None if kind == ALL else kind,
+        logins=kind is not None,
+    )
 
 
 def of_dead_letters(parameters: Mapping[str, str], *, now: datetime) -> queries.DeadLetterFilter:

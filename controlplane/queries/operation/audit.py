@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
 from django.contrib.auth.models import User
+from msgspec import Meta
 from msgspec.structs import replace
 
 from arrester.controlplane import models, store
@@ -59,6 +61,9 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
     actor: str | None = None
     #: One of `queries.ACT_KINDS`.
     kind: str | None = None
+    logins: Annotated[bool, Meta(description="Without a kind: whether log-ins are included.")] = (
+        True
+    )
     since: datetime | None = None
     until: datetime | None = None
 
@@ -168,6 +173,8 @@ def _entries(wanted: AuditFilter, before: Key | None, limit: int) -> list[Act]:
         entries = entries.exclude(act__in=list(LoginAct))
         for beginning in _BEGINNINGS.values():
             entries = entries.exclude(act__startswith=beginning)
+    elif wanted.kind is None and not wanted.logins:
+        entries = entries.exclude(act__in=list(LoginAct))
     elif wanted.kind == "logins":
         entries = entries.filter(act__in=list(LoginAct))
     if wanted.actor is not None:

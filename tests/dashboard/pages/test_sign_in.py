@@ -72,8 +72,13 @@ def test_log_ins_are_in_the_audit(eve: User, viewer: Client) -> None:
     rows = viewer.get("/api/audit?kind=logins").json()["results"]
     assert [each["kind"] for each in rows] == ["WRONG_PASSWORD", "LOGGED_OUT", "LOGGED_IN"]
     assert viewer.get("/api/audit?kind=accounts").json()["results"] == []
+    for kind in ("all", "logins"):
+        page = viewer.get(reverse("audit"), {"kind": kind}).content.decode()
+        assert "Wrong password" in page and "not logged in" in page
+    # They would hide the actions.
     page = viewer.get(reverse("audit")).content.decode()
-    assert "Wrong password" in page and "not logged in" in page
+    assert "Wrong password" not in page
+    assert viewer.get("/api/audit?logins=false").json()["results"] == []
 
 
 def test_a_name_that_is_no_account_is_not_stored(eve: User) -> None:
