@@ -225,8 +225,9 @@ def read_failed_records(
         row = _row([application, *values])
         events = [
             each
-            for each in row.events()
-            if after < each.sequence <= until and isinstance(each.event.data, RecordFailed)
+            for element in row.elements()
+            for each in _between(element, after, until)
+            if isinstance(each.event.data, RecordFailed)
         ]
         places = [each.sequence - row.sequence for each in events]
         found = {} if packed is None else bodies.decode_bodies(bytes(packed), places)
@@ -235,6 +236,16 @@ def read_failed_records(
             failed.append(each if body is None else _with_body(each, body))
     end = rows[-1][0] + rows[-1][-1] - 1 if rows else after
     return failed, min(until, end)
+
+
+def _between(stored: Stored, after: int, until: int) -> Iterator[StoredEvent]:
+    """Yield the events of an element after one position up to another."""
+    if isinstance(stored, StoredEvent):
+        if after < stored.sequence <= until:
+            yield stored
+        return
+    first, end = max(0, after + 1 - stored.sequence), until + 1 - stored.sequence
+    yield from map(stored.stored_event, range(first, min(end, stored.failed.size)))
 
 
 def with_bodies(events: Sequence[StoredEvent]) -> list[StoredEvent]:

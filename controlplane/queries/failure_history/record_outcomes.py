@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
 from uuid import UUID
 
 from arrester.controlplane import models, store
@@ -70,7 +70,7 @@ def outcomes(failures: Sequence[StoredEvent]) -> list[RecordOutcome]:
         outcome = None if status is None else _OF_STATUS[DeadLetterStatus(status)]
         if outcome in (None, RecordOutcome.REDRIVEN):
             outcome = _in_task(states.get(task.digest), each) or outcome
-        found.append(outcome or _afterwards(each, changes(UUID(hex=task.digest))))
+        found.append(outcome or _afterwards(each, partial(changes, UUID(hex=task.digest))))
     return found
 
 
@@ -123,13 +123,15 @@ def _changes(digest: UUID) -> list[StoredEvent]:
     return store.read_task_state_changes(digest, before=None, limit=_CHANGES)
 
 
-def _afterwards(failure: StoredEvent, newest: Sequence[StoredEvent]) -> RecordOutcome:
+def _afterwards(
+    failure: StoredEvent, newest_changes: Callable[[], Sequence[StoredEvent]]
+) -> RecordOutcome:
     """Return what became of a record that is in no task and no dead letter any more."""
     data, position = failure.event.data, _position(failure)
     assert isinstance(data, RecordFailed)
     if data.response is FinalResponse.CONTINUE:
         return RecordOutcome.SKIPPED
-    for each in reversed(newest):
+    for each in reversed(newest_changes()):
         change = each.event.data
         if each.sequence < failure.sequence:
             continue

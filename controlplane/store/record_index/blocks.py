@@ -21,9 +21,9 @@ from arrester.controlplane.store.record_index.terms import fields_of, terms_of
 from arrester.controlplane.store.streams import LogStream
 from arrester.domain.events import RecordFailed, StoredEvent
 
-#: One of 1,000 blocks without a term passes its filter.
-BITS_PER_TERM: Final = 16
-_HASHES: Final = 6
+#: One of 7,000 blocks without a term passes its filter.
+BITS_PER_TERM: Final = 20
+_HASHES: Final = 8
 #: With other columns a row of this filter fits four times into a page of PostgreSQL.
 _BITS: Final = 8 * 1_900
 TERMS_PER_BLOCK: Final = _BITS // BITS_PER_TERM
