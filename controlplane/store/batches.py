@@ -205,7 +205,7 @@ def read_failed_records(
     At most `most` batches are read, of about READ_BYTES. The second value is the position up to
     which all are returned: `until`, or the end of the last batch read.
     """
-    size = "octet_length(heads) + coalesce(octet_length(bodies), 0)"
+    size = "(octet_length(heads) + coalesce(octet_length(bodies), 0))"
     rows = prepared_statements.rows(
         "SELECT sequence, id, received_at, heads, bodies, count FROM"
         f" (SELECT *, sum({size}) OVER (ORDER BY sequence) - {size} AS before FROM"
@@ -234,7 +234,8 @@ def read_failed_records(
         for place, each in zip(places, events, strict=True):
             body = found.get(place)
             failed.append(each if body is None else _with_body(each, body))
-    end = rows[-1][0] + rows[-1][-1] - 1 if rows else after
+    # None: the rest of the log was dropped.
+    end = rows[-1][0] + rows[-1][-1] - 1 if rows else until
     return failed, min(until, end)
 
 

@@ -173,21 +173,22 @@ class _Search:
         return sum(key > newest for key, *_ in self.found) > self.limit
 
     def _read(self, block: RecordBlock) -> None:
-        failures, _ = store.read_failed_records(
-            self.streams[block.stream].application,
-            after=block.first - 1,
-            until=block.last,
-            most=_TAIL,
-        )
-        for each in failures:
-            key = (each.received_at, block.stream, each.sequence)
-            if self.before is not None and key >= self.before:
-                continue
-            data = each.event.data
-            assert isinstance(data, RecordFailed)
-            paths = self.query.matched(store.fields_of(data, each.event.body))
-            if paths is not None:
-                self.found.append((key, each, paths))
+        after = block.first - 1
+        while after < block.last:
+            failures, after = store.read_failed_records(
+                self.streams[block.stream].application, after=after, until=block.last, most=_TAIL
+            )
+            for each in failures:
+                self._match((each.received_at, block.stream, each.sequence), each)
+
+    def _match(self, key: RecordKey, failure: StoredEvent) -> None:
+        if self.before is not None and key >= self.before:
+            return
+        data = failure.event.data
+        assert isinstance(data, RecordFailed)
+        paths = self.query.matched(store.fields_of(data, failure.event.body))
+        if paths is not None:
+            self.found.append((key, failure, paths))
 
     def records(self) -> tuple[FoundRecord, ...]:
         """Return the rows of the page."""

@@ -108,12 +108,12 @@ def index_records(stream: LogStream) -> bool:
         cursor.execute(
             "DELETE FROM record_block WHERE stream = %s AND NOT closed RETURNING first", [stream.id]
         )
-        began = cursor.fetchone()
-        after = found[0] if began is None else began[0] - 1
+        after = min([found[0], *(first - 1 for (first,) in cursor)])
         events, end = batches.read_failed_records(
             stream.application, after=after, until=stream.sequence, most=_BATCHES
         )
-        _insert(stream.id, _blocks(events))
+        # An open block is read again: closed if more is left, so that each run reads new events.
+        _insert(stream.id, _blocks(events), closed=end < stream.sequence)
         cursor.execute("UPDATE record_index SET position = %s WHERE stream = %s", [end, stream.id])
     return end < stream.sequence
 
@@ -121,6 +121,8 @@ def index_records(stream: LogStream) -> bool:
 def index_again(stream: LogStream, position: int) -> None:
     """Index the block of a position again: a body in it was erased."""
     with transaction.atomic(), connection.cursor() as cursor:
+        # Not while new events are indexed: both would insert the open block.
+        cursor.execute("SELECT FROM record_index WHERE stream = %s FOR UPDATE", [stream.id])
         cursor.execute(
             "DELETE FROM record_block WHERE stream = %s AND first <= %s AND last >= %s"
             " RETURNING first, last, closed",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ _PART: Final = re.compile(
 _ESCAPED: Final = re.compile(r"\\(.)")
 #: Texts in records that are JSON are read as deep as this.
 _DEPTH: Final = 8
+#: The last characters of a path that are kept; no query has a longer name.
+_PATH: Final = 1_000
 ALLOWED: Final = 'words, "words in this order", or field:value'
 
 
@@ -65,9 +68,9 @@ class RecordQuery:
             if not found:
                 return None
             paths += found
+        words = [(path, f" {' '.join(words_of(text))} ") for path, text in fields if self.phrases]
         for phrase in self.phrases:
-            padded = f" {phrase} "
-            found = [path for path, text in fields if padded in f" {' '.join(words_of(text))} "]
+            found = [path for path, text in words if f" {phrase} " in text]
             if not found:
                 return None
             paths += found
@@ -94,22 +97,23 @@ def record_fields(body: Body) -> list[Field]:
 
 
 def _leaves(path: str, value: Any, depth: int) -> Iterator[Field]:
-    if isinstance(value, dict):
-        for name, part in value.items():
-            yield from _leaves(f"{path}.{name}" if path else str(name), part, depth)
-    elif isinstance(value, list):
-        for part in value:
-            yield from _leaves(path, part, depth)
-    elif isinstance(value, str):
-        yield path, value
-        if depth and value[:1] in ("{", "["):
-            try:
-                parsed = msgspec.json.decode(value)
-            except (msgspec.DecodeError, RecursionError, UnicodeError):
-                return
-            yield from _leaves(path, parsed, depth - 1)
-    elif value is not None:
-        yield path, msgspec.json.encode(value).decode()
+    # Without recursion: a text may be JSON that is nested as deep as Python's limit.
+    left: list[tuple[str, Any, int]] = [(path, value, depth)]
+    while left:
+        path, value, depth = left.pop()
+        if isinstance(value, dict):
+            prefix = f"{path}." if path else ""
+            parts = [(f"{prefix}{name}"[-_PATH:], part, depth) for name, part in value.items()]
+            left += reversed(parts)
+        elif isinstance(value, list):
+            left += [(path, part, depth) for part in reversed(value)]
+        elif isinstance(value, str):
+            yield path, value
+            if depth and value[:1] in ("{", "["):
+                with suppress(msgspec.DecodeError, RecursionError, UnicodeError):
+                    left.append((path, msgspec.json.decode(value), depth - 1))
+        elif value is not None:
+            yield path, msgspec.json.encode(value).decode()
 
 
 def terms_of(fields: Collection[Field]) -> set[str]:
@@ -117,10 +121,7 @@ def terms_of(fields: Collection[Field]) -> set[str]:
     terms: set[str] = set()
     for path, text in fields:
         terms.update(words_of(text))
-        # A query may name the last parts of a path only.
-        while path:
-            terms.add(_field_term(path, text))
-            path = path.partition(".")[2]
+        terms.add(_field_term(path, text))
     return terms
 
 
@@ -130,8 +131,8 @@ def words_of(text: str) -> list[str]:
 
 
 def _field_term(name: str, value: str) -> str:
-    # No word has a colon.
-    return f"{name}:{value}"
+    # Only the last part of a path: a query may name the last parts only. No word has a colon.
+    return f"{name.rpartition('.')[2]}:{value}"
 
 
 def _has_name(path: str, name: str) -> bool:

@@ -15,6 +15,7 @@ from arrester.controlplane import models, queries, store
 from arrester.controlplane.history import retention
 from arrester.controlplane.queries import FoundRecords, RecordFilter, RecordOutcome
 from arrester.controlplane.queries.failure_history import record_search
+from arrester.controlplane.store import batches
 from arrester.controlplane.store.record_index import blocks
 from arrester.controlplane.store.record_index.terms import RecordQuery, fields_of, terms_of
 from arrester.domain.errors import InvalidValue
@@ -233,7 +234,7 @@ def test_an_interrupted_run_of_the_index_is_repeated(monkeypatch: pytest.MonkeyP
     append(*RECORDS[:2])
     streams.append(RECORDS[2:], received_at=NOON)
 
-    def killed(*_: object) -> None:
+    def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -289,3 +290,88 @@ def test_a_position_also_finds_dead_letters_whose_records_were_only_counted() ->
         assert found(q) == []
     assert found("position:4", application="billing") == []
     assert found(f"position:{10**30}") == []
+
+
+def test_a_log_of_many_batches_in_one_open_block_is_indexed() -> None:
+    """Each run reads new events, also if the open block begins long before them."""
+    append(failed(1, {"a": "b"}))
+    for _ in range(3 * 2):
+        streams.append([histories.held(0)], received_at=NOON)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "_BATCHES", 3)
+        stream = store.read_stream(APPLICATION)
+        runs = [store.index_records(stream) for _ in range(6)]
+    assert runs[-1] is False
+    assert store.indexed_positions([stream.id]) == {stream.id: stream.sequence}
+    assert positions("a:b") == [1]
+
+
+def test_a_dropped_log_counts_as_indexed() -> None:
+    old = datetime.now(UTC) - timedelta(days=40)
+    store.ensure_partitions(old.date(), days=1)
+    streams.append(RECORDS, received_at=old)
+    retention.retain(days=30, replay_days=30)
+    stream = store.read_stream(APPLICATION)
+    assert store.read_failed_records(APPLICATION, after=0, until=stream.sequence, most=9)[0] == []
+    assert find("task:JFK").rows == ()
+    assert store.index_records(stream) is False
+    assert store.indexed_positions([stream.id]) == {stream.id: stream.sequence}
+
+
+def test_two_open_blocks_are_both_indexed_again() -> None:
+    append(failed(1, {"a": "b"}))
+    models.RecordBlock.objects.update(closed=True)
+    append(failed(2, {"a": "b"}))
+    models.RecordBlock.objects.update(closed=False)
+    append(failed(3, {"a": "b"}))
+    assert positions("a:b") == [3, 2, 1]
+
+
+def test_large_records_that_are_not_indexed_are_all_searched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batches, "READ_BYTES", 1)
+    for position in range(3):
+        append(failed(position, {"a": "b"}), indexed=False)
+    assert positions("a:b") == [2, 1, 0]
+
+
+HOSTILE_RECORDS: Sequence[dict[str, Any]] = (
+    {"value": "[" * 980 + "1" + "]" * 980},
+    {"value": '{"a":' * 500 + json.dumps("[" * 400 + "]" * 400) + "}" * 500},
+    {"value": "[" * 100_000},
+    {"." * 100_000: "x"},
+    {"value": json.dumps({"a" * 100_000: {str(n): n for n in range(10_000)}})},
+    {"value": '{"n":1,"n":2,"big":' + "9" * 4_000 + ',"e":1e308}'},
+    {"": "", "key": {"position": {"message": None}}, "a.b": {"": "\0 \u202e é"}},
+    {"n": float("inf"), "raw": b"\xff", "surrogate": '"\\ud800"'},
+)
+
+
+@pytest.mark.parametrize("record", HOSTILE_RECORDS)
+def test_a_hostile_record_neither_stops_the_index_nor_fills_memory(record: dict[str, Any]) -> None:
+    fields = fields_of(failed(1).data, Body(record=record))  # type: ignore[arg-type]
+    assert sum(len(path) for path, _ in fields) < 2**24
+    assert sum(map(len, terms_of(fields))) < 2**24
+    append(failed(1, record), failed(2, {"a": "b"}))
+    assert positions("a:b") == [2]
+    assert positions("task:JFK") == [2, 1]
+
+
+def test_fields_of_nested_json_are_found_at_any_depth() -> None:
+    append(failed(1, {"value": '{"a":' * 600 + "7" + "}" * 600}))
+    assert positions("a:7") == positions("a.a.a:7") == [1]
+
+
+@pytest.mark.parametrize(
+    "q",
+    ["a:\0", "\ud800x", "'", "%s", "\\", '"\\', "a:",
+     "a:b:c", ":", "::", "https://example.com/a?b=c%20d", "\u202eabc", "é", "e\u0301", "position:٤",
+     "position:-1", "position:1e3", f"position:{'9' * 480}", "x " * 250, '"' * 499],
+)  # fmt: skip
+def test_no_query_fails_other_than_by_a_refusal(q: str) -> None:
+    append(*RECORDS)
+    try:
+        find(q)
+    except InvalidValue as exc:
+        assert exc.name == "q"  # also a result is right
