@@ -24,7 +24,13 @@ def dead_letters_at(query: RecordQuery, *, application: str | None, limit: int) 
     wanted = dict(query.fields)
     position, key = wanted.get("position", ""), wanted.get("task")
     is_about_position = wanted.keys() <= {"position", "task"} and not query.phrases
-    if not is_about_position or not position.isdecimal() or int(position) > MAX_BIGINT:
+    # Two values of one field match no record.
+    is_about_position = is_about_position and len(set(query.fields)) == len(wanted)
+    if (
+        not is_about_position
+        or not (position.isascii() and position.isdecimal())
+        or int(position) > MAX_BIGINT
+    ):
         return []
     ids = [
         UUID(bytes=id)

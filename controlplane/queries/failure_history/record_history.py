@@ -15,6 +15,7 @@ from arrester.controlplane.queries.failure_history.record_outcomes import (
     task_of,
 )
 from arrester.controlplane.queries.failure_history.record_search import (
+    LENGTH,
     RecordFilter,
     find_records,
 )
@@ -95,7 +96,11 @@ def _events(failure: StoredEvent, task: TaskId, found: DeadLetter | None) -> lis
 
 def _failures(task: TaskId, position: int) -> dict[int, StoredEvent]:
     """Return the failures of the record of a task at a position."""
-    wanted = RecordFilter(q=f"position:{position}", application=task.application)
+    q = f"position:{position}"
+    if task.key is not None and len(task.key) <= LENGTH // 4:
+        escaped = task.key.replace("\\", "\\\\").replace('"', '\\"')
+        q += f' task:"{escaped}"'
+    wanted = RecordFilter(q=q, application=task.application)
     # A record may have a field of this name.
     return {
         each.failure.sequence: each.failure

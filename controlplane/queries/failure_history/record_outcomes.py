@@ -131,7 +131,11 @@ def _afterwards(
     assert isinstance(data, RecordFailed)
     if data.response is FinalResponse.CONTINUE:
         return RecordOutcome.SKIPPED
-    for each in reversed(newest_changes()):
+    newest = newest_changes()
+    if len(newest) == _CHANGES and newest[-1].sequence > failure.sequence:
+        # Later changes are of other records.
+        return RecordOutcome.UNKNOWN
+    for each in reversed(newest):
         change = each.event.data
         if each.sequence < failure.sequence:
             continue
@@ -139,7 +143,11 @@ def _afterwards(
             return RecordOutcome.PROCESSED
         if isinstance(change, TaskResumed):
             is_before = change.position is not None and (position or 0) < change.position
-            is_skipped = change.how is ResumeHow.SKIP or (change.how is ResumeHow.AT and is_before)
+            # SKIP leaves out the record that stopped the task, and none that it holds.
+            is_own = None in (position, change.position) or position == change.position
+            is_skipped = (change.how is ResumeHow.SKIP and is_own) or (
+                change.how is ResumeHow.AT and is_before
+            )
             return RecordOutcome.SKIPPED if is_skipped else RecordOutcome.PROCESSED
     return RecordOutcome.UNKNOWN
 

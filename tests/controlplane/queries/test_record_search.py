@@ -14,7 +14,11 @@ from msgspec.structs import replace
 from arrester.controlplane import models, queries, store
 from arrester.controlplane.history import retention
 from arrester.controlplane.queries import FoundRecords, RecordFilter, RecordOutcome
-from arrester.controlplane.queries.failure_history import record_search
+from arrester.controlplane.queries.failure_history import (
+    record_history,
+    record_outcomes,
+    record_search,
+)
 from arrester.controlplane.store import batches
 from arrester.controlplane.store.record_index import blocks
 from arrester.controlplane.store.record_index.terms import RecordQuery, fields_of, terms_of
@@ -286,7 +290,16 @@ def test_a_position_also_finds_dead_letters_whose_records_were_only_counted() ->
     assert found("position:4 task:JFK", application=APPLICATION) == [4]
     # Its record was reported in full.
     assert (found("position:3"), positions("position:3")) == ([], [3])
-    for q in ("position:6", "position:4 task:EWR", "position:4 late", "position:x", "4", "id:4"):
+    for q in (
+        "position:6",
+        "position:4 task:EWR",
+        "position:4 late",
+        "position:x",
+        "4",
+        "id:4",
+        "position:٤",
+        "position:3 position:4",
+    ):
         assert found(q) == []
     assert found("position:4", application="billing") == []
     assert found(f"position:{10**30}") == []
@@ -375,3 +388,43 @@ def test_no_query_fails_other_than_by_a_refusal(q: str) -> None:
         find(q)
     except InvalidValue as exc:
         assert exc.name == "q"  # also a result is right
+
+
+def test_a_skip_leaves_out_only_the_record_that_stopped_the_task() -> None:
+    append(*histories.started(), failed(7, response=FinalResponse.PAUSE))
+    append(failed(8, response=FinalResponse.PAUSE), event_of_pause(7))
+    skip = TaskResumed(task="JFK", how=ResumeHow.SKIP, position=7, actor="ada")
+    append(histories.event(skip), histories.held(0))
+    found = [find(f"position:{each}").rows[0].outcome for each in (7, 8)]
+    assert found == [RecordOutcome.SKIPPED, RecordOutcome.PROCESSED]
+
+
+def test_changes_long_after_a_failure_are_not_taken_for_its_outcome(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(record_outcomes, "_CHANGES", 3)
+    append(*histories.started())
+    for position, how in ((7, ResumeHow.SKIP), (8, ResumeHow.RETRY), (9, ResumeHow.SKIP)):
+        append(failed(position, response=FinalResponse.PAUSE), event_of_pause(position))
+        resumed = TaskResumed(task="JFK", how=how, position=position, actor="ada")
+        append(histories.event(resumed), histories.held(0))
+    found = [find(f"position:{each}").rows[0].outcome for each in (7, 9)]
+    assert found == [RecordOutcome.UNKNOWN, RecordOutcome.SKIPPED]
+
+
+def test_the_history_of_a_record_is_not_hidden_by_other_tasks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(record_history, "_FAILURES", 3)
+    key = 'J "F\\K:'
+    first = failed(7)
+    own = [replace(first, data=replace(first.data, task=key)) for _ in range(2)]  # type: ignore[type-var]
+    append(*own, *(failed(7) for _ in range(9)))
+    history = queries.record_history(APPLICATION, 1)
+    assert [each.sequence for each in history.events] == [2, 1]
+
+
+def test_the_history_of_a_record_of_a_task_with_a_long_key() -> None:
+    first = failed(7)
+    append(replace(first, data=replace(first.data, task="x" * 600)))  # type: ignore[type-var]
+    assert [each.sequence for each in queries.record_history(APPLICATION, 1).events] == [1]
