@@ -418,7 +418,7 @@ def test_the_history_of_a_record_is_not_hidden_by_other_tasks(
     monkeypatch.setattr(record_history, "_FAILURES", 3)
     key = 'J "F\\K:'
     first = failed(7)
-    own = [replace(first, data=replace(first.data, task=key)) for _ in range(2)]  # type: ignore[type-var]
+    own = [replace(first, data=replace(first.data, task=key)) for _ in range(2)]
     append(*own, *(failed(7) for _ in range(9)))
     history = queries.record_history(APPLICATION, 1)
     assert [each.sequence for each in history.events] == [2, 1]
@@ -426,5 +426,5 @@ def test_the_history_of_a_record_is_not_hidden_by_other_tasks(
 
 def test_the_history_of_a_record_of_a_task_with_a_long_key() -> None:
     first = failed(7)
-    append(replace(first, data=replace(first.data, task="x" * 600)))  # type: ignore[type-var]
+    append(replace(first, data=replace(first.data, task="x" * 600)))
     assert [each.sequence for each in queries.record_history(APPLICATION, 1).events] == [1]
