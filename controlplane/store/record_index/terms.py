@@ -17,9 +17,10 @@ from arrester.domain.events import Body, RecordFailed
 Field = tuple[str, str]
 
 _WORD: Final = re.compile(r"\w+")
-#: One part of a query: `field:` or nothing, then a text, in quotes if it has spaces.
+#: One part of a query: `field:` or nothing, then a text, in quotes if it has spaces. A URL is no
+#: field.
 _PART: Final = re.compile(
-    r"(?:(?P<field>[^\W\d][\w.\-]*):)?"
+    r"(?:(?P<field>[^\W\d][\w.\-]*):(?!//))?"
     r'(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s"]\S*))'
 )
 _ESCAPED: Final = re.compile(r"\\(.)")

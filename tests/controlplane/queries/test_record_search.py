@@ -428,3 +428,9 @@ def test_the_history_of_a_record_of_a_task_with_a_long_key() -> None:
     first = failed(7)
     append(replace(first, data=replace(first.data, task="x" * 600)))
     assert [each.sequence for each in queries.record_history(APPLICATION, 1).events] == [1]
+
+
+def test_a_url_is_found_by_its_words() -> None:
+    append(failed(1, {"link": "see https://example.com/a?b=7"}), failed(2, {"link": "//x"}))
+    assert positions("https://example.com/a?b=7") == [1]
+    assert positions('link:"//x"') == [2]
