@@ -14,6 +14,8 @@ from arrester.domain.events import (
     RecordFailed,
     ResumeHow,
     StoredEvent,
+    TaskDied,
+    TaskPaused,
     TaskRestarted,
     TaskResumed,
 )
@@ -135,21 +137,26 @@ def _afterwards(
     if len(newest) == _CHANGES and newest[-1].sequence > failure.sequence:
         # Later changes are of other records.
         return RecordOutcome.UNKNOWN
+    outcome = RecordOutcome.UNKNOWN
     for each in reversed(newest):
         change = each.event.data
         if each.sequence < failure.sequence:
             continue
-        if isinstance(change, TaskRestarted):
-            return RecordOutcome.PROCESSED
-        if isinstance(change, TaskResumed):
-            is_before = change.position is not None and (position or 0) < change.position
-            # SKIP leaves out the record that stopped the task, and none that it holds.
-            is_own = None in (position, change.position) or position == change.position
-            is_skipped = (change.how is ResumeHow.SKIP and is_own) or (
-                change.how is ResumeHow.AT and is_before
-            )
-            return RecordOutcome.SKIPPED if is_skipped else RecordOutcome.PROCESSED
-    return RecordOutcome.UNKNOWN
+        if isinstance(change, TaskPaused | TaskDied) and change.position == position:
+            # It was tried again, and failed again.
+            outcome = RecordOutcome.UNKNOWN
+        elif outcome is RecordOutcome.UNKNOWN and isinstance(change, TaskResumed | TaskRestarted):
+            is_skipped = isinstance(change, TaskResumed) and _is_skipped(position, change)
+            outcome = RecordOutcome.SKIPPED if is_skipped else RecordOutcome.PROCESSED
+    return outcome
+
+
+def _is_skipped(position: int | None, change: TaskResumed) -> bool:
+    if change.how is ResumeHow.AT:
+        return change.position is not None and (position or 0) < change.position
+    # SKIP leaves out the record that stopped the task, and none that it holds.
+    is_own = None in (position, change.position) or position == change.position
+    return change.how is ResumeHow.SKIP and is_own
 
 
 def _position(failure: StoredEvent) -> int | None:

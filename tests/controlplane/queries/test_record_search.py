@@ -434,3 +434,11 @@ def test_a_url_is_found_by_its_words() -> None:
     append(failed(1, {"link": "see https://example.com/a?b=7"}), failed(2, {"link": "//x"}))
     assert positions("https://example.com/a?b=7") == [1]
     assert positions('link:"//x"') == [2]
+
+
+def test_a_record_that_failed_again_has_one_outcome() -> None:
+    append(*histories.started())
+    for how in (ResumeHow.RETRY, ResumeHow.SKIP):
+        append(failed(7, response=FinalResponse.PAUSE), event_of_pause(7))
+        append(histories.event(TaskResumed(task="JFK", how=how, position=7, actor="ada")))
+    assert [each.outcome for each in find("position:7").rows] == [RecordOutcome.SKIPPED] * 2
