@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,12 +43,22 @@ T = TypeVar("T")
 def eventually(
     look: Callable[[], T], *, what: str, seconds: float = PATIENCE_SECONDS, every: float = 0.2
 ) -> T:
-    """Return the first truthy answer of `look`; fails when there is none in `seconds`."""
+    """Return the first truthy answer of `look`; fails when there is none in `seconds`.
+
+    A 503 is an answer to be repeated: PostgreSQL may be slow beside other tests.
+    """
     deadline = time.monotonic() + seconds
     while True:
-        answer = look()
-        if answer:
-            return answer
+        answer: T | str
+        try:
+            answer = look()
+        except urllib.error.HTTPError as exc:
+            if exc.code != HTTPStatus.SERVICE_UNAVAILABLE:
+                raise
+            answer = str(exc)
+        else:
+            if answer:
+                return answer
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}; last: {answer!r}"
         time.sleep(every)
 
