@@ -30,7 +30,6 @@ from arrester.domain.events import (
     TaskRestarted,
     TaskResumed,
 )
-from arrester.domain.identity.dead_letter_ids import dead_letter_ids
 from arrester.domain.identity.names import TaskId
 from arrester.domain.wire import dead_letter_columns
 
@@ -74,19 +73,21 @@ def record_history(application: str, sequence: int) -> RecordHistory:
         task=task,
         outcome=outcome,
         dead_letter=found,
-        events=tuple(_events(failure, task, found)),
+        events=tuple(_events(failure, task, id, found)),
         older=store.read_next_of_task(digest, sequence, newer=False),
         newer=store.read_next_of_task(digest, sequence, newer=True),
     )
 
 
-def _events(failure: StoredEvent, task: TaskId, found: DeadLetter | None) -> list[StoredEvent]:
-    """Return the events about the record, newest first."""
+def _events(
+    failure: StoredEvent, task: TaskId, id: UUID | None, found: DeadLetter | None
+) -> list[StoredEvent]:
+    """Return the events about the record, newest first; `id` is that of its dead letter."""
     data = failure.event.data
     assert isinstance(data, RecordFailed)
     events = {failure.sequence: failure}
-    if data.position is not None:
-        events |= _failures(task, data.position) | _changes(task, data.position)
+    if id is not None and data.position is not None:
+        events |= _failures(task, data.position) | _changes(task, data.position, id)
     if found is not None:
         stream = store.read_stream(task.application).id
         reports = [(stream, found.first_sequence), (stream, found.sequence)]
@@ -109,17 +110,15 @@ def _failures(task: TaskId, position: int) -> dict[int, StoredEvent]:
     }
 
 
-def _changes(task: TaskId, position: int) -> dict[int, StoredEvent]:
+def _changes(task: TaskId, position: int, id: UUID) -> dict[int, StoredEvent]:
     """Return the changes of a task that name the record, and the commands that led to them."""
     changes = store.read_task_state_changes(UUID(hex=task.digest), before=None, limit=_CHANGES)
-    names = (task.application, task.pipeline, task.checkpoint, task.key)
-    (id,) = dead_letter_ids(*names, [position])
     about: list[StoredEvent] = []
     stopped_at: int | None = None
     for each in reversed(changes):
         data = each.event.data
         is_resumed = isinstance(data, TaskResumed | TaskRestarted)
-        if _is_about(each, data, position, id) or (is_resumed and stopped_at == position):
+        if _is_about(each, data, position, id.bytes) or (is_resumed and stopped_at == position):
             about.append(each)
         if isinstance(data, TaskPaused | TaskDied):
             stopped_at = data.position

@@ -20,7 +20,7 @@ from arrester.domain.events import (
     TaskResumed,
 )
 from arrester.domain.identity.dead_letter_ids import dead_letter_ids
-from arrester.domain.identity.names import TaskId
+from arrester.domain.identity.names import TaskId, task_id
 from arrester.domain.python_versions import StrEnum
 from arrester.domain.state.states import TaskState
 
@@ -81,12 +81,7 @@ def task_of(failure: StoredEvent) -> TaskId:
     data, run = failure.event.data, failure.event.run
     assert isinstance(data, RecordFailed)
     assert run is not None
-    return TaskId(
-        application=failure.application,
-        pipeline=run.pipeline,
-        checkpoint=run.checkpoint,
-        key=data.task,
-    )
+    return task_id(failure.application, run, data.task)
 
 
 def dead_letter_id(failure: StoredEvent, task: TaskId) -> UUID | None:
@@ -105,8 +100,10 @@ def _dead_letter_statuses(
     """Return the status of each record's dead letter by application and id."""
     ids = [id for each in failures if (id := dead_letter_id(*each)) is not None]
     names = {each.id: each.application for each in store.all_streams()}
-    rows = models.DeadLetter.objects.filter(id__in=ids).values_list("stream", "id", "status")
-    return {(names[stream], id): status for stream, id, status in rows if stream in names}
+    # The index begins with the stream.
+    rows = models.DeadLetter.objects.filter(stream__in=[*names], id__in=ids)
+    found = rows.values_list("stream", "id", "status")
+    return {(names[stream], id): status for stream, id, status in found}
 
 
 def _in_task(task: TaskState | None, failure: StoredEvent) -> RecordOutcome | None:
