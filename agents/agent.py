@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import platform
 import threading
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,9 @@ from arrester.agents.error_policy.respond import as_answer
 from arrester.agents.failures.driver_failure import driver_failure
 from arrester.agents.handlers import Handler
 from arrester.agents.journal.journal import Superseded
+from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.run.run_lock import refuse_inside
+from arrester.agents.runtime.command_log import log_answer
 from arrester.agents.runtime.end.script_end import ScriptEnd, script_end
 from arrester.agents.runtime.end.signals import exit_on_signals
 from arrester.agents.runtime.instance import Ending
@@ -70,8 +71,6 @@ if TYPE_CHECKING:
     from arrester.agents.definition.pipeline import Pipeline, Trigger
     from arrester.agents.run.query_observer import QueryObserver
     from arrester.agents.run.thread import PipelineThread
-
-_log = logging.getLogger("arrester.agent")
 
 _REASON_RULE = "a reason, a text that is not empty"
 _METHODS = {
@@ -646,19 +645,19 @@ def _apply_in_threads(
 ) -> bool:
     """Apply the command in each thread; return whether there are any and all applied it.
 
-    Log why it was not applied.
+    Log the answers.
     """
     if threads:
         try:
             answers = [thread.apply(command) for thread in threads]
-            refusals = [answer.reason for answer in answers if not answer.applied]
         except Superseded as exc:
-            refusals = [str(exc)]
+            answers = [CommandAnswer(applied=False, reason=str(exc))]
     else:
-        refusals = ["it has no RUNNING run in this instance"]
-    for reason in refusals:
-        _log.warning("pipeline %r: %s was not applied: %s", pipeline, method, reason)
-    return not refusals
+        answers = [CommandAnswer(applied=False, reason="it has no RUNNING run in this instance")]
+    task = command.key if isinstance(command, TaskCommand) else None
+    for answer in answers:
+        log_answer(method, command, answer, pipeline=pipeline, task=task)
+    return all(answer.applied for answer in answers)
 
 
 def _versions(spark: SparkSession, release: str | None) -> dict[str, str]:

@@ -14,29 +14,32 @@ if logging.getLevelName(Level.TRACE) == f"Level {Level.TRACE}":
 
 _SENTENCES: dict[LogMessage, str] = {
     LogMessage.FAILURE_REPORTED: "%s",
-    LogMessage.RETRYING: "%s; tried again",
-    LogMessage.SOURCE_RETRYING: "%s; tried again from the checkpoint",
+    LogMessage.RETRYING: "%s. It is tried again",
+    LogMessage.SOURCE_RETRYING: "%s. It is tried again from the checkpoint",
     LogMessage.FATAL_FAILURE: "%s; it affects every record: FAIL, no handler is called",
     LogMessage.RETRY_REFUSED: "%s; RETRY was answered but is not, or no longer, valid: FAIL",
     LogMessage.HANDLER_BROKEN: "%s; the handler raised or gave no valid answer: FAIL",
     LogMessage.OUTAGE: "%s",
     LogMessage.RECORD_SKIPPED: "%s",
-    LogMessage.TASK_PAUSED: "%s; its task is PAUSED",
+    LogMessage.TASK_PAUSED: "%s. The task is PAUSED",
     LogMessage.PAUSE_REFUSED: "%s; PAUSE was answered where nothing can be held: FAIL",
-    LogMessage.TASK_KILLED: "%s; its task is DEAD",
+    LogMessage.TASK_KILLED: "%s. The task is DEAD",
     LogMessage.KILLED_WHILE_STOPPING: "%s; the run stops: undecided, the next run repeats it",
     LogMessage.OUTPUT_SKIPPED: "%s",
-    LogMessage.SINK_RETRYING: "%s; tried again",
+    LogMessage.SINK_RETRYING: "%s. It is tried again",
     LogMessage.WAITING: "%s",
     LogMessage.DEAD_LETTER_FAILED: "%s",
     LogMessage.DEAD_LETTER_TOPIC_MISSING: "%s was missing and has been created",
-    LogMessage.THREAD_REPLACED: "%s; a new thread takes its place",
-    LogMessage.REPLACEMENT_REFUSED: "%s; its thread is not replaced",
-    LogMessage.THREAD_SHUT_DOWN: "%s; its thread ends",
-    LogMessage.INSTANCE_SHUT_DOWN: "%s; the instance ends",
+    LogMessage.THREAD_REPLACED: "%s. A new thread takes its place",
+    LogMessage.REPLACEMENT_REFUSED: "%s. Its thread is not replaced",
+    LogMessage.THREAD_SHUT_DOWN: "%s. Its thread ends",
+    LogMessage.INSTANCE_SHUT_DOWN: "%s. The instance ends",
 }
 
 
 def log_failure(message: LogMessage, what: str, *, exception: BaseException | None = None) -> None:
-    """Log one sentence about `what`."""
-    _log.log(LEVELS[message], _SENTENCES[message], what, exc_info=exception)
+    """Log one sentence about `what`, which may end with a period of its own."""
+    sentence = _SENTENCES[message]
+    if ". " in sentence:
+        what = what.removesuffix(".")
+    _log.log(LEVELS[message], sentence, what, exc_info=exception)

@@ -259,7 +259,7 @@ class DeadLetterQueue:
         log_failure(
             LogMessage.DEAD_LETTER_FAILED,
             f"{plural(failures, 'write')} of dead letters to {location} failed, {waiting:,} wait: "
-            f"{problem.exception_class}: {problem.message}",
+            f"{problem.line}",
         )
         events = rejected_events(rejected, place=location, format=self._destination.format)
         self._journal.append(

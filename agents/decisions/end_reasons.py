@@ -8,7 +8,7 @@ from arrester.agents.decisions.judge import Decision
 from arrester.agents.decisions.outage import Outage
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.payload import Redaction, location_of
-from arrester.agents.spark.jvm.exceptions.problems import java_class_and_message
+from arrester.agents.spark.jvm.exceptions.problems import java_line
 from arrester.domain.errors import ArresterError
 from arrester.domain.plural import plural
 
@@ -59,11 +59,10 @@ def check_replay(evaluated: Evaluated, decision: Decision) -> None:
 
 
 def reason_of(exc: BaseException) -> str:
-    """Return the message of an exception; of a Java exception, class and message of its cause."""
+    """Return the message of an exception; of a Java exception, its cause in one line."""
     if isinstance(exc, SinkFailed):
         raised = exc.raised
-        of_java = java_class_and_message(raised) is not None
-        name = "" if of_java else f"{type(raised).__name__}: "
+        name = "" if java_line(raised) is not None else f"{type(raised).__name__}: "
         return f"the sink raised {name}{reason_of(raised)}"[:_CHARACTERS] + exc.why
-    java = java_class_and_message(exc)
-    return first_line(str(exc)) if java is None else ": ".join(java)[:_CHARACTERS]
+    java = java_line(exc)
+    return first_line(str(exc)) if java is None else java[:_CHARACTERS]

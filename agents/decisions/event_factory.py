@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
@@ -35,6 +35,8 @@ from arrester.domain.events import (
 )
 from arrester.domain.identity.names import bounded_key
 
+#: The stack traces of more causes are not logged.
+_LOGGED_CAUSES = 1_000
 #: Find the record at which a task last stopped.
 StoppingRecordOf = Callable[[str | None], StoppingRecord | None]
 
@@ -52,6 +54,8 @@ class EventFactory:
     log_records: bool = False
     #: errors.log.include.configs: log the class and configuration of the stage.
     log_configs: bool = False
+    #: The fingerprints of the causes whose stack trace this run has logged.
+    _traced: set[str] = field(default_factory=set)
 
     def event(
         self,
@@ -170,7 +174,10 @@ class EventFactory:
         *,
         trace: str = "",
     ) -> None:
-        """Log a reported failure, if errors.log.enable is set."""
+        """Log a reported failure, if errors.log.enable is set.
+
+        The stack trace is logged once per cause: a thousand records may fail alike.
+        """
         if not self.log:
             return
         first = first_line(data.failure.message)
@@ -181,7 +188,15 @@ class EventFactory:
         attempts = f" (attempt {data.failure.attempts})" if data.failure.attempts > 1 else ""
         config = self._configuration(data.failure.stage) if self.log_configs else ""
         text = f"{line}{attempts}: {cause}: {data.response}{record}{config}"
-        log_failure(LogMessage.FAILURE_REPORTED, f"{text}\n{trace.rstrip()}" if trace else text)
+        if trace and self._is_new_cause(data.failure.fingerprint):
+            text = f"{text}\n{trace.rstrip()}"
+        log_failure(LogMessage.FAILURE_REPORTED, text)
+
+    def _is_new_cause(self, fingerprint: str) -> bool:
+        if fingerprint in self._traced or len(self._traced) >= _LOGGED_CAUSES:
+            return False
+        self._traced.add(fingerprint)
+        return True
 
     def _configuration(self, stage: str) -> str:
         stages = [each for each in stages_of(self.pipeline) if each.name == stage]

@@ -269,7 +269,9 @@ def _most_frequent(decision: Decision, pipeline: Pipeline, *, is_output: bool) -
 def _log(decision: Decision, rules: FailureRules) -> None:
     name = rules.pipeline.name
     if decision.outage is not None:
-        log_failure(LogMessage.OUTAGE, str(decision.outage))
+        [_, _, message] = decision.outage.example.problem.line.partition(": ")
+        cause = f": {message}" if message else ""
+        log_failure(LogMessage.OUTAGE, f"{decision.outage}{cause}")
     if decision.fatal is not None:
         log_failure(LogMessage.TASK_KILLED, rules.log_line(decision.fatal))
     skipped = [(each.task, each.number, 1) for each in decision.examples]

@@ -37,7 +37,12 @@ def end_of(exc: BaseException | None, *, stopped: str | None) -> ThreadEnd:
     stage, problem = _stage_and_problem(exc)
     failure = failure_at(stage, problem)
     return ThreadEnd(
-        reason, exception=raised, failure=failure, stack=problem.stack, recordless=True
+        reason,
+        line=exc.line if isinstance(exc, StepFailed) else None,
+        exception=raised,
+        failure=failure,
+        stack=problem.stack,
+        recordless=True,
     )
 
 

@@ -66,7 +66,7 @@ class ThreadCommands:
             if not self._is_active:
                 raise InvalidValue("pipeline", self._pipeline, "a pipeline that is running")
             self._save_redriven(lock, selected, actor=actor, reason=reason)
-        log_result(self._pipeline, selected.result)
+        log_result(self._pipeline, selected.result, actor=actor, reason=reason)
         return selected.result
 
     def _apply_redrive(self, command: RedriveCommand) -> CommandAnswer:

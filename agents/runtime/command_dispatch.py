@@ -14,6 +14,7 @@ from uuid import UUID
 
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.ledger import CommandAnswer
+from arrester.agents.runtime.command_log import log_answer
 from arrester.agents.runtime.instance import Instance
 from arrester.agents.runtime.thread_protocol import (
     PipelineCommand,
@@ -214,7 +215,8 @@ class CommandDispatcher:
             self._refuse(command, f"no thread of this instance runs {run}")
         else:
             answer = thread.apply(_for_thread(command))
-            log.info("%s by %s: %s", command.kind, command.actor, answer.reason)
+            act = KINDS[command.kind].label.lower()
+            log_answer(act, command, answer, pipeline=command.pipeline, task=command.task)
             # A thread that is ending refuses without recording it in its checkpoint.
             if not answer.applied and thread.answer_to(command.command) is None:
                 self._refuse(command, answer.reason)
@@ -224,11 +226,11 @@ class CommandDispatcher:
         if _is_expired(command, fetched.ahead):
             self._refuse(command, EXPIRED if fetched.expired else EXPIRED_HERE)
         else:
-            log.info("%s by %s: %s", command.kind, command.actor, command.pipeline)
             reason = f"restarted by {command.actor}: {command.reason}"
             self._restart(command.pipeline or "", reason, partial(self._answer_with, command))
 
     def _answer_with(self, command: CommandIssued, answer: CommandAnswer) -> None:
+        log_answer(KINDS[command.kind].label.lower(), command, answer, pipeline=command.pipeline)
         if answer.applied:
             self._answer(command, CommandApplied(command=command.command, detail=answer.reason))
         else:

@@ -137,7 +137,8 @@ class DeadThreads:
         )
         slot.replacements = result.replacements
         for message in result.messages:
-            log_failure(message, f"{self._application}: {end.reason}", exception=exception)
+            line = end.line or end.reason
+            log_failure(message, f"{self._application}: {line}", exception=exception)
         if result.replace_after_ms is not None and not slot.removed:
             self._replace_soon(slot, end.reason, wait_ms=result.replace_after_ms)
         else:

@@ -223,7 +223,9 @@ class Runtime:
         elif not first:
             self.await_over()
         else:
-            log.info("%s: this instance stops: %s", self.config.application, reason)
+            # A command is of another person, who may not have this log.
+            level = logging.INFO if caused_by is None else logging.WARNING
+            log.log(level, "%s: this instance stops: %s", self.config.application, reason)
             try:
                 stopping = InstanceStopping(reason=reason, error=error)
                 self.instance.emit(stopping, caused_by=caused_by)

@@ -113,6 +113,8 @@ class ThreadEnd:
 
     reason: str
     _: KW_ONLY
+    #: The end in one line for the log of the driver, which may quote a record; None: the reason.
+    line: str | None = None
     exception: BaseException | None = None
     failure: Failure | None = None
     #: No failed record has reported the failure; with its stack trace, if it has one.

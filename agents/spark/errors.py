@@ -67,6 +67,8 @@ class StepFailed(ArresterError):
         super().__init__(f"{stage}: {problem.exception_class}: {problem.message} ({why})")
         self.stage = stage
         self.raised = raised
+        #: The failure in one line, for the log of the driver only.
+        self.line = f"{stage}: {problem.line} ({why})"
         #: The part that may leave the driver. A message may quote records, and without a known
         #: record no field can be redacted, unless the step failed without any record.
         self.reported = problem if recordless else replace(problem, message=why, stack=None)

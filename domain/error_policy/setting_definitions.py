@@ -170,7 +170,7 @@ DECISIONS = _choice(
 )
 LOG_ENABLE = _flag(
     "errors.log.enable",
-    "Log each failed record reported in full, with its trace, to `arrester.failures`.",
+    "Log each failed record reported in full to `arrester.failures`, with one trace per cause.",
 )
 LOG_INCLUDE_CONFIGS = _flag(
     "errors.log.include.configs", "Add the class and configuration of the stage to that line."

@@ -104,8 +104,11 @@ def test_an_agent_works_without_a_server(world: World, caplog: pytest.LogCapture
         assert world.written("JFK") == [0]
         assert agent.skip(task, reason="a typing error", actor="ana")
         assert not agent.skip(task, reason="again")
-        refusal = "'delays': skip was not applied: only a PAUSED task can resume"
-        assert levels_of(refusal, caplog) == ["WARNING"]
+        line = "pipeline 'delays', task 'JFK': skip by "
+        applied = f"{line}ana (a typing error): resumed past position 1"
+        assert levels_of(applied, caplog) == ["WARNING"]
+        refused = f"{line}the script (again): refused: only a PAUSED task can resume"
+        assert levels_of(refused, caplog) == ["WARNING"]
         wait_until(lambda: world.written("JFK") == [0, 2, 3, 4])
         assert agent.paused_tasks() == []
     assert world.written("LGA") == [0, 2]

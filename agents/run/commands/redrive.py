@@ -285,11 +285,12 @@ def _examples(invalid: DataFrame) -> tuple[InvalidDeadLetter, ...]:
     return tuple(InvalidDeadLetter(id=row["id"], problem=row[PROBLEM]) for row in rows)
 
 
-def log_result(pipeline: str, result: Redriven) -> None:
-    """Log what was redriven, and an example of what was not."""
-    _log.info(
-        "pipeline %r: %s redriven; an earlier redrive has taken %s",
-        *(pipeline, plural(result.redriven, "dead letter"), result.taken_before),
+def log_result(pipeline: str, result: Redriven, *, actor: str | None, reason: str) -> None:
+    """Log who redrove what and why, and an example of what was not."""
+    redriven = plural(result.redriven, "dead letter")
+    _log.warning(
+        "pipeline %r: redrive by %s (%s): %s redriven; an earlier redrive has taken %s",
+        *(pipeline, actor or "the script", reason, redriven, result.taken_before),
     )
     if result.invalid:
         first = result.examples[0]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import uuid4
 
+import pytest
 from pyspark.sql import Row
 
 from arrester.agents.decisions.event_factory import EventFactory
@@ -81,6 +83,19 @@ def test_all_stopped_tasks_are_reported_and_some_records_in_full() -> None:
     assert messages == [PROBLEM.message] * 3 + [""] * 7
 
 
+def test_the_trace_of_a_cause_is_logged_once_per_run(caplog: pytest.LogCaptureFixture) -> None:
+    records = [failed_record(n) for n in range(50)]
+    stack = 'Traceback (most recent call last):\n  File "x.py", line 1, in check\nValueError: no'
+    traced = [replace(each, problem=replace(PROBLEM, stack=stack)) for each in records]
+    factory = replace(event_factory(), log=True)
+    for each in (traced[:20], traced[20:]):
+        factory.decision_events(Decision(examples=each), NOW, lambda task: None)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 50
+    assert ["x.py" in line for line in lines] == [True] + 49 * [False]
+    assert all(PROBLEM.message in line for line in lines)
+
+
 def test_the_end_reason_of_a_failed_step_quotes_no_record() -> None:
     raised = ValueError(PROBLEM.message)
     failed = StepFailed("process:features", PROBLEM, raised, why="no single record does it")
@@ -93,6 +108,8 @@ def test_the_end_reason_of_a_failed_step_quotes_no_record() -> None:
         "no single record does it",
     )
     assert end.reason == "process:features: ValueError (no single record does it)"
+    # The log of the driver has its trace anyway.
+    assert end.line == f"process:features: ValueError: {PROBLEM.message} (no single record does it)"
 
     model = Problem(exception_class="OSError", message="no model\nat all")
     failed = StepFailed("process:features", model, raised, why="without records", recordless=True)

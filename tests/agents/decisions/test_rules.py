@@ -238,7 +238,7 @@ def test_a_log_line_has_the_exception_of_the_record_without_masked_values(
     own.redaction = Redaction(drop=("card",))
     log_failure(LogMessage.TASK_PAUSED, own.log_line(each))
     kind = each.problem.exception_class
-    assert levels_of(f": {kind}: no card …[redacted]; its task is PAUSED", caplog) == ["WARNING"]
+    assert levels_of(f": {kind}: no card …[redacted]. The task is PAUSED", caplog) == ["WARNING"]
     assert "and more" not in caplog.text
 
     of_database = Problem(exception_class="PSQLException", message="ERROR: late", condition="57014")

@@ -113,7 +113,8 @@ def test_a_pause_and_a_resume_print_our_lines_only(log: dict[str, str], scene: s
     assert of_spark(log[scene]) == START
     assert [level for level, _ in ours(log[scene])] == ["INFO", "WARNING"]
     assert of_spark(log["resume"]) == {}
-    assert ours(log["resume"]) == [STOPS]
+    resumed = "pipeline 'lines', task 'a': resume by the script: resumed from position 101"
+    assert ours(log["resume"]) == [("WARNING", resumed), STOPS]
 
 
 @in_scenes(long=["restart"])

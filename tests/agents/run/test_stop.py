@@ -175,7 +175,7 @@ def test_an_answer_fail_during_a_stop_kills_no_task(
 
     assert (bench.ends, bench.outbox.of(TaskDied), bench.committed()) == ([], [], -1)
     assert levels_of("; the run stops: undecided", caplog) == ["WARNING"]
-    assert levels_of("its task is DEAD", caplog) == []
+    assert levels_of("The task is DEAD", caplog) == []
 
 
 def test_an_outbox_that_refuses_stops_no_pipeline_and_receives_all_later(bench: Bench) -> None:

@@ -47,6 +47,7 @@ from arrester.domain.state.states import InstanceStatus, ThreadStatus
 from arrester.domain.state.uncaught_policy import UncaughtAnswer
 from arrester.domain.wire import codec, command_codec
 from tests.agents.fake_thread import FakeThread, applied, refused
+from tests.agents.pipeline_bench import levels_of
 from tests.agents.redis_server import FoldingSide, Server
 from tests.patience import PATIENCE_SECONDS, wait_until
 
@@ -367,12 +368,28 @@ def test_a_command_older_than_its_thread_is_applied(runtime: Runtime, operator: 
     assert len(operator.answered(resume)) == 2
 
 
-def test_a_refusal_has_the_reason_of_the_thread(runtime: Runtime, operator: Operator) -> None:
+def test_a_refusal_has_the_reason_of_the_thread(
+    runtime: Runtime, operator: Operator, caplog: pytest.LogCaptureFixture
+) -> None:
     begin(runtime)
     resume = operator.requested(task="EWR")
     assert operator.answered(resume)[1] == CommandRefused(
         command=resume.command, reason="EWR is RUNNING"
     )
+    line = "pipeline 'delays', task 'EWR': resume task by ana (because): refused: EWR is RUNNING"
+    assert levels_of(line, caplog) == ["WARNING"]
+
+
+def test_the_log_of_the_driver_has_who_did_what(
+    runtime: Runtime, operator: Operator, caplog: pytest.LogCaptureFixture
+) -> None:
+    begin(runtime)
+    operator.answered(operator.requested(CommandKind.SKIP_RECORD))
+    line = "pipeline 'delays', task 'JFK': skip record and resume by ana (because): "
+    assert levels_of(line, caplog) == ["WARNING"]
+    operator.answered(operator.requested(CommandKind.SHUT_DOWN_INSTANCE, to=runtime))
+    ends = "flights: this instance stops: shut down by ana: because"
+    assert levels_of(ends, caplog) == ["WARNING"]
 
 
 def test_an_expired_command_is_refused_and_not_applied(

@@ -178,7 +178,7 @@ def test_a_retriable_failure_is_retried_and_a_stop_ends_the_wait(
     assert (post.of("a"), post.of("b")) == ([0, 1, 2], [0])
     assert [(each.task, each.retries) for each in bench.outbox.of(RetriesCounted)] == [("a", 2)]
     assert bench.outbox.of(RecordFailed) == []
-    retried = "lines: produce failed at task 'a', position 1: TimeoutError; tried again"
+    retried = "lines: produce failed at task 'a', position 1: TimeoutError. It is tried again"
     assert levels_of(retried, caplog) == ["TRACE"] * 2
 
     # The first wait is 300 ms and the second an hour: the stop does not wait for it.

@@ -343,7 +343,7 @@ def test_a_conflict_is_retried_and_never_a_failure_of_a_record(
     assert (bench.ends, positions(postgres)) == ([], [0])
     assert [each.position for each in bench.outbox.of(RecordFailed)] == [1]
     assert postgres.rows("SELECT last_value > 8 FROM calls") == [(True,)]
-    retried = ": org.postgresql.util.PSQLException (40001): ERROR: conflict; tried again"
+    retried = ": org.postgresql.util.PSQLException (40001): ERROR: conflict. It is tried again"
     assert set(levels_of(retried, caplog)) == {"ERROR"}
 
     # Without a budget the run ends.
@@ -351,7 +351,7 @@ def test_a_conflict_is_retried_and_never_a_failure_of_a_record(
     add(bench, ("a", 2, {}))
     bench.start(sink(bench, postgres, LogAndContinue()))
     wait_until(lambda: bool(bench.ends))
-    assert "ERROR: conflict" in bench.ends[0].reason
+    assert "org.postgresql.util.PSQLException (40001): ERROR: conflict" in bench.ends[0].reason
     assert [each.position for each in bench.outbox.of(RecordFailed)] == [1]
 
     # The server restarts while the pipeline runs; each row is there once.

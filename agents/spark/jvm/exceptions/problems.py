@@ -187,25 +187,37 @@ def _message(chain: Sequence[ExceptionLink]) -> str:
 def java_class_and_message(exc: BaseException) -> tuple[str, str] | None:
     """Return class and first line of the cause of an exception from the JVM or a Python worker;
     None for any other exception."""
+    problem = _cause_in_brief(exc)
+    if problem is None:
+        return None
+    return problem.exception_class, problem.message.strip().partition("\n")[0]
+
+
+def java_line(exc: BaseException) -> str | None:
+    """Return this cause in one line, with its SQLSTATE; None for any other exception."""
+    problem = _cause_in_brief(exc)
+    return None if problem is None else problem.line
+
+
+def _cause_in_brief(exc: BaseException) -> Problem | None:
+    """Return the cause of an exception from the JVM or a Python worker, without its trace."""
     if isinstance(exc, PythonException):
-        of_worker = exception_in(str(exc))
-        return None if of_worker is None else _class_and_line(of_worker)
+        return exception_in(str(exc))
     if not isinstance(exc, Py4JJavaError):
         return None
     try:
         links = [
-            (str(link.getClass().getName()), str(link.getMessage() or ""))
+            Problem(
+                exception_class=str(link.getClass().getName()),
+                message=str(link.getMessage() or ""),
+                condition=java_condition(link),
+            )
             for link in java_chain(exc.java_exception)
         ]
     except Exception:  # the JVM is gone
-        return class_name(exc), str(exc).partition("\n")[0]
-    for _, message in links:
-        python = exception_in(message)
+        return Problem(exception_class=class_name(exc), message=str(exc))
+    for link in links:
+        python = exception_in(link.message)
         if python is not None:
-            return _class_and_line(python)
-    name, message = next((link for link in links if link[0] not in WRAPPERS), links[-1])
-    return name, message.strip().partition("\n")[0]
-
-
-def _class_and_line(problem: Problem) -> tuple[str, str]:
-    return problem.exception_class, problem.message.partition("\n")[0]
+            return python
+    return next((link for link in links if link.exception_class not in WRAPPERS), links[-1])

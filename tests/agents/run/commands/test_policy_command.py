@@ -217,11 +217,12 @@ def test_the_authors_code_may_set_an_override(
         assert agent.set_policy("lines", CHECK, CONTINUE, reason="a test")
         assert not agent.set_policy("lines", "process:nope", PAUSE, reason="a test")
         assert not agent.set_policy("nowhere", CHECK, PAUSE, reason="a test")
-        refused = "set_policy was not applied: "
-        assert levels_of(f"'lines': {refused}lines has no stage process:nope", caplog) == [
-            "WARNING"
-        ]
-        no_run = f"'nowhere': {refused}it has no RUNNING run in this instance"
+        done = "set_policy by the script (a test): "
+        applied = f"'lines': {done}{CHECK} is answered CONTINUE from the next micro-batch on"
+        assert levels_of(applied, caplog) == ["WARNING"]
+        refused = f"'lines': {done}refused: lines has no stage process:nope"
+        assert levels_of(refused, caplog) == ["WARNING"]
+        no_run = f"'nowhere': {done}refused: it has no RUNNING run in this instance"
         assert levels_of(no_run, caplog) == ["WARNING"]
         with pytest.raises(InvalidValue, match="answer"):
             agent.set_policy("lines", CHECK, "SKIP", reason="x")  # type: ignore[arg-type]  # wrong on purpose
