@@ -29,6 +29,7 @@ from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.ledger import CommandAnswer
 from arrester.agents.run.run_lock import refuse_inside
 from arrester.agents.runtime.command_log import log_answer
+from arrester.agents.runtime.end.one_line import interrupted
 from arrester.agents.runtime.end.script_end import ScriptEnd, script_end
 from arrester.agents.runtime.end.signals import exit_on_signals
 from arrester.agents.runtime.instance import Ending
@@ -289,6 +290,7 @@ class Agent:
             if kind is None:
                 self._runtime.warn_unawaited()
             self._stop(script_end(error, usual="the block ended"))
+        interrupted(error, self._runtime.config.application)
         if kind is None:
             self._runtime.termination.raise_unseen()
 
@@ -308,7 +310,11 @@ class Agent:
         if timeout_seconds is not None:
             check_number("timeout_seconds", timeout_seconds, "a number of seconds, or None")
         check_flag("raises", raises)
-        return self._runtime.termination.wait(timeout_seconds, raises=raises)
+        try:
+            return self._runtime.termination.wait(timeout_seconds, raises=raises)
+        except KeyboardInterrupt as exc:
+            interrupted(exc, self._runtime.config.application)
+            raise
 
     def stop(self) -> None:
         """Stop all pipelines at a micro-batch boundary, end the instance, and wait for it.

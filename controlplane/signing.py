@@ -35,9 +35,12 @@ def sign_command(application: str, body: bytes) -> bytes:
     return _sign(signed_messages.of_command(application, body))
 
 
-def sign_state(application: str, status: ApplicationStatus, *, at: datetime) -> bytes:
-    """Return the signed state of an application, encoded; `at` is the time of Redis."""
-    state = SignedState(status=status.value, at=at)
+def sign_state(application: str, status: ApplicationStatus, *, at: datetime, by: str = "") -> bytes:
+    """Return the signed state of an application, encoded; `at` is the time of Redis.
+
+    `by` is who latched it, and why.
+    """
+    state = SignedState(status=status.value, at=at, by=by)
     signature = _sign(signed_messages.of_state(application, state))
     return msgspec.json.encode(replace(state, signature=signature))
 

@@ -17,6 +17,7 @@ from uuid import UUID
 from arrester.agents.config import AgentConfig
 from arrester.agents.runtime.command_dispatch import CommandDispatcher
 from arrester.agents.runtime.dead_threads import DeadThreads
+from arrester.agents.runtime.end.one_line import end_in_one_line
 from arrester.agents.runtime.end.script_end import script_end, uncaught_exception
 from arrester.agents.runtime.end.shutdown import GRACE_SECONDS, stop_all
 from arrester.agents.runtime.end.shutdown_commands import ShutdownCommands
@@ -311,9 +312,10 @@ class Runtime:
 
     def _refuse_start(self, started: InstanceStarted) -> NoReturn:
         """Report why the instance does not start, and raise."""
+        by = self._opened.latched_by or "a person or a failure"
         reason = (
-            f"{self.config.application} is LATCHED: it was shut down, by a person or by a failure; "
-            "start it from the dashboard, then run again"
+            f"{self.config.application} is LATCHED: it was shut down by {by}; start it from the "
+            "dashboard, then run again"
         )
         self.ending = Ending.SHUT_DOWN
         stopping = InstanceStopping(reason=reason)
@@ -321,7 +323,9 @@ class Runtime:
         self._opened.start_sending(heartbeat=self._heartbeat)
         self._opened.close()
         self._over.set()
-        raise StartRefused(reason)
+        refused = StartRefused(reason)
+        end_in_one_line(refused, f"the start is refused: {reason}")
+        raise refused
 
     def _heartbeat(self) -> bytes:
         return heartbeat(self.instance.status, self.registry.running(), self._opened.spool)

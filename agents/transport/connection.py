@@ -66,6 +66,8 @@ class Connection:
             )
         self._sender: Sender | None = None
         self._poller: CommandPoller | None = None
+        #: Who latched the application, and why; None if unknown.
+        self.latched_by: str | None = None
 
     def is_latched(self) -> bool:
         """Return whether the application is known to be LATCHED; unknown counts as OPEN.
@@ -81,6 +83,8 @@ class Connection:
         def read() -> None:
             try:
                 answers.append(redis.is_latched())
+                if answers[0]:
+                    self.latched_by = redis.latched_by()
             except RedisUnavailable as exc:
                 log.warning("%s", exc)
 

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 from uuid import UUID
 
-from arrester.agents.transport.server_keys import ServerKeys
+from arrester.agents.transport.server_keys import ServerKeys, latched_by
 from arrester.agents.transport.spool import SpooledBatch
 from arrester.domain.errors import RedisUnavailable
 from arrester.domain.identity import redis_keys
@@ -186,6 +186,11 @@ class RedisClient:
             )
         )
         return keys.is_latched(plain, signed, now=self.server_time())
+
+    def latched_by(self) -> str | None:
+        """Return who latched the application and why, as one line; None if unknown."""
+        key = redis_keys.signed_state(self._application)
+        return latched_by(self._call(lambda: cast("bytes | None", self._client.get(key))))
 
     def server_time(self) -> datetime:
         """Return Redis's clock, which represents the server's."""

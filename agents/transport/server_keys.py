@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 
 from arrester.domain.state.states import ApplicationStatus
+from arrester.domain.visible_text import visible
 from arrester.domain.wire import signed_messages
 from arrester.domain.wire.signed_messages import SignedState
 
@@ -23,6 +24,17 @@ log = logging.getLogger("arrester.signatures")
 #: How long a signed state is valid. The server renews it every few seconds; while it is down, the
 #: application stays LATCHED for this long.
 STATE_VALID = timedelta(hours=1)
+#: More characters of who latched the application, and why, are not shown.
+_BY_CHARACTERS = 300
+
+
+def latched_by(signed: bytes | None) -> str | None:
+    """Return who latched the application and why, as one line; None if the state does not say."""
+    try:
+        text = msgspec.json.decode(signed or b"", type=SignedState).by
+    except (msgspec.DecodeError, ValueError):
+        return None
+    return visible(" ".join(text.split()))[:_BY_CHARACTERS] or None
 
 
 class ServerKeys:

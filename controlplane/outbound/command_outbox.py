@@ -20,7 +20,7 @@ from arrester.controlplane.views import redrive_progress, row_mapping
 from arrester.domain.commands.kinds import IN_PARTS
 from arrester.domain.events import CommandIssued
 from arrester.domain.identity import redis_keys
-from arrester.domain.state.states import CommandState, if_set
+from arrester.domain.state.states import ApplicationStatus, CommandState, if_set
 from arrester.domain.wire import command_codec
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,10 @@ def _relay_state(redis: redis_client.Redis, application: str) -> None:
     seconds, microseconds = redis.time()
     at = datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
     for state in row_mapping.APPLICATIONS.load("name = %s", [application]):
-        signed = signing.sign_state(application, state.status, at=at)
+        by = ""
+        if state.status is ApplicationStatus.LATCHED and state.actor is not None:
+            by = f"{state.actor} ({state.reason})" if state.reason else state.actor
+        signed = signing.sign_state(application, state.status, at=at, by=by)
         redis.mset(
             {
                 redis_keys.state(application): state.status.value,

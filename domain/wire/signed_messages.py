@@ -31,6 +31,8 @@ class SignedState(msgspec.Struct, frozen=True, kw_only=True):
     #: By the clock of Redis, which agents can read.
     at: datetime
     signature: bytes = b""
+    #: Who latched the application, and why: shown only, and not part of the signed message.
+    by: str = ""
 
 
 def key_text(public_key: bytes) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from arrester.agents.runtime.end.one_line import is_no_interrupted_call
 
 Handler = Callable[[int, FrameType | None], object] | int | None
 
@@ -21,6 +24,8 @@ def exit_on_signals() -> Iterator[None]:
     PySpark's own SIGINT handler cancels all running jobs, which would look like a failure of the
     pipeline. A second signal goes to the previous handlers. Outside the main thread, where no
     handler can be set, this does nothing.
+
+    The line of py4j about an interrupted call, with its traceback, is not logged.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -35,9 +40,12 @@ def exit_on_signals() -> Iterator[None]:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         before[number] = signal.signal(number, end)
+    root = logging.getLogger()
+    root.addFilter(is_no_interrupted_call)
     try:
         yield
     finally:
+        root.removeFilter(is_no_interrupted_call)
         _restore(before)
 
 

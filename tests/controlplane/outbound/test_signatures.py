@@ -52,6 +52,7 @@ def test_an_agent_accepts_a_command_and_the_state(shut_down: Redis, agent: Redis
     assert authentic
     assert command_codec.decode_command(body).kind is CommandKind.SHUT_DOWN_APPLICATION
     assert agent.is_latched()
+    assert agent.latched_by() == "ana (because)"
 
 
 def test_a_forged_entry_with_the_id_of_an_open_command_is_replaced(
