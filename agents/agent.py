@@ -218,12 +218,14 @@ class Agent:
         keeps the query from starting.
         """
         from arrester.agents.definition.pipeline import checked_start
+        from arrester.agents.definition.used_modules import modules_of, python_functions
         from arrester.agents.run.thread import PipelineThread
+        from arrester.agents.spark.executor_python import check_executors
 
         checkpoint = checked_start(pipeline, checkpoint, trigger)
         check_flag("adopt", adopt)
         config = self._runtime.config
-        return self._runtime.start(
+        thread = self._runtime.start(
             lambda outbox, on_end: PipelineThread(
                 pipeline,
                 application=config.application,
@@ -235,6 +237,9 @@ class Agent:
             ),
             lambda thread: thread.start(checkpoint, trigger=trigger, adopt=adopt),
         )
+        if functions := python_functions(pipeline):
+            check_executors(self._spark, set().union(*map(modules_of, functions)))
+        return thread
 
     def observe(self) -> None:
         """Report what flows through the streaming queries of the session that are not guarded.
