@@ -229,6 +229,10 @@ LOGGING = {
             "formatter": "line",
             "filters": ["refusals"],
         },
+        "null": {"class": "logging.NullHandler"},
     },
+    # What Apprise logs is the reason of a message that was not sent, which the server logs. For the
+    # address of a webhook it logs an error: it has no service for it.
+    "loggers": {"apprise": {"handlers": ["null"], "propagate": False}},
     "root": {"handlers": ["stderr"], "level": ENVIRONMENT.log_level},
 }

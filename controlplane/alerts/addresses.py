@@ -15,11 +15,13 @@ from django.conf import settings
 from arrester.domain.errors import InvalidValue
 
 WEBHOOK, MAIL = "webhook", "mail"
-ALLOWED = (
-    "a mail address, an https:// or http:// address of a webhook, or an address of Apprise"
+_ALLOWED = (
+    "an https:// or http:// address of a webhook, or an address of Apprise"
     " such as slack://…, msteams://…, pagerduty://…, opsgenie://…"
     " (https://appriseit.com/services/)"
 )
+#: More permitted hosts are not in a hint.
+_HINTS = 4
 _MAIL_ADDRESS = re.compile(r"[^@\s:/?#]+@[A-Za-z0-9.-]+")
 _MAIL_ALLOWED = "a mail address once ARRESTER_SMTP_URL is set, such as smtp://mail.example.com:587"
 
@@ -32,6 +34,25 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     #: The key that signs webhooks; empty for other services.
     key: str = ""
+
+
+def sends_mail() -> bool:
+    """Whether this server has a mail server."""
+    return settings.ENVIRONMENT.smtp_url is not None
+
+
+def allowed() -> str:
+    """Return which addresses the configuration of this server allows, in words."""
+    return f"a mail address, {_ALLOWED}" if sends_mail() else _ALLOWED
+
+
+def hint() -> str:
+    """Return examples of addresses that the configuration of this server allows."""
+    permitted = settings.ENVIRONMENT.alert_hosts
+    if permitted:
+        return ", ".join(permitted[:_HINTS]) + (", …" if len(permitted) > _HINTS else "")
+    mail = "ops@example.com, " if sends_mail() else ""
+    return f"{mail}https://…, slack://…, pagerduty://…"
 
 
 def parse(text: str) -> Address:
@@ -47,7 +68,7 @@ def parse(text: str) -> Address:
     if parts.scheme in ("http", "https") and parts.hostname:
         key = f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}"
         return Address(service=WEBHOOK, shown=_shown(text), url=text, key=key)
-    raise InvalidValue("address", _shown(text), ALLOWED)
+    raise InvalidValue("address", _shown(text), allowed())
 
 
 def check_host(text: str) -> None:
@@ -82,9 +103,9 @@ def _parts(text: str) -> SplitResult:
         parts = urlsplit(text)
         _ = parts.hostname, parts.port  # they raise ValueError
     except ValueError:
-        raise InvalidValue("address", text[:60], ALLOWED) from None
+        raise InvalidValue("address", text[:60], allowed()) from None
     if "\\" in text or not text.isprintable():
-        raise InvalidValue("address", _shown(text), ALLOWED)
+        raise InvalidValue("address", _shown(text), allowed())
     return parts
 
 

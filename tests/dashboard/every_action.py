@@ -759,7 +759,7 @@ def _of_alerts() -> list[UserAction]:
             "add-channel",
             reverse("add-channel"),
             [
-                ("fill", "Mail address or URL", "http://127.0.0.1:9/x"),
+                ("fill", "Address of the channel", "http://127.0.0.1:9/x"),
                 ("click", "text=Add channel"),
             ],
             form={"address": "http://127.0.0.1:9/x"},

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -127,6 +130,41 @@ def test_an_address_of_another_host_is_refused(permitted: Sequence[str], address
         addresses.parse(address)
     if "\\" not in address:
         assert "ARRESTER_ALERT_HOSTS permits: hooks.example, *.corp.example" in str(error.value)
+
+
+def test_examples_of_addresses_fit_the_configuration(settings: Any) -> None:
+    given = settings.ENVIRONMENT
+    settings.ENVIRONMENT = replace(given, smtp_url=None, alert_hosts=[])
+    assert addresses.hint() == "https://…, slack://…, pagerduty://…"
+    with pytest.raises(InvalidValue, match="allowed: an https:// or http:// address"):
+        addresses.parse("no address")
+    settings.ENVIRONMENT = replace(given, smtp_url="smtp://mail.example", alert_hosts=[])
+    assert addresses.hint().startswith("ops@example.com, https://…")
+    with pytest.raises(InvalidValue, match="allowed: a mail address, an https:// or"):
+        addresses.parse("no address")
+    settings.ENVIRONMENT = replace(given, alert_hosts=PERMITTED)
+    assert addresses.hint() == "hooks.example, *.corp.example, slack://, mmost://chat.example, …"
+
+
+def test_the_log_of_the_server_has_nothing_of_apprise() -> None:
+    """It logs an error for the address of each webhook, which is none of its services."""
+    code = """
+import django
+
+django.setup()
+from arrester.controlplane.alerts import addresses
+
+print(addresses.parse("http://127.0.0.1:9/hook").service)
+"""
+    variables = {"DJANGO_SETTINGS_MODULE": "arrester.controlplane.settings"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("webhook\n", "")
 
 
 def test_libraries_agree_on_the_host_of_an_address() -> None:

@@ -25,7 +25,7 @@ def test_allowed_actions_are_performed_by_rest(flights: Story, role: Role) -> No
 @pytest.mark.parametrize(
     ("page", "role", "invitation", "others"),
     [
-        ("alert-settings", "admin", "Add a mail address or a URL", "An admin adds a mail address"),
+        ("alert-settings", "admin", "Add a URL: its rule sends it", "An admin adds a URL."),
         ("commands", "operator", "To issue one, open a task", "Operators issue them"),
         ("quarantine", "operator", "requeue them here", "Operators requeue them"),
     ],
