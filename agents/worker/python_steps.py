@@ -30,7 +30,7 @@ from .errors import (
     sleep,
     text,
 )
-from .type_check import Check, WrongType, preview, refuse_awaitable, struct_check
+from .type_check import Check, WrongType, preview, refuse_awaitable, struct_check, type_name
 
 UserFunction = Callable[[Row], Row | Iterable[Row] | None]
 
@@ -304,7 +304,7 @@ def _rows_in(returned: object) -> list[Row]:
     rows = []
     for row in returned:
         if not isinstance(row, Mapping):
-            raise WrongType(f"a step yields dicts; got {type(row).__name__} {preview(row)}")
+            raise WrongType(f"a step yields dicts; got {type_name(row)} {preview(row)}")
         # A generator may yield one dict several times, changed in between.
         rows.append(dict(row))
     return rows

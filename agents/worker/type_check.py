@@ -38,6 +38,11 @@ CLASSES: dict[type[T.DataType], tuple[tuple[type, ...], tuple[type, ...]]] = {
 }
 #: Up to 2^53 every integer is a double, and up to 2^24 every integer is a float.
 EXACT_INTEGERS: dict[type[T.DataType], int] = {T.DoubleType: 2**53, T.FloatType: 2**24}
+#: The methods of values of NumPy and pandas that return Python's own, the most specific one first.
+_CONVERSIONS: dict[str, tuple[str, ...]] = {
+    "numpy": ("tolist",),
+    "pandas": ("to_pydatetime", "to_pytimedelta", "tolist"),
+}
 #: The largest finite value. Arrow turns larger ones into infinity; Python's own are doubles.
 LARGEST_FINITE: dict[type[T.DataType], float] = {
     T.DoubleType: math.inf,
@@ -218,15 +223,35 @@ def _has_duplicates(keys: list[Any]) -> bool:
 
 def _wrong_type(path: str, wanted: str, value: Any) -> WrongType:
     text = "nan" if isinstance(value, float) and math.isnan(value) else preview(value)
+    advice = _advice(wanted, value)
+    return WrongType(f"field {path} is {wanted}; got {type_name(value)} {text}{advice}")
+
+
+def type_name(value: object) -> str:
+    """Return the name of a value's class, of NumPy and pandas with their module: `numpy.bool`."""
     kind = type(value)
-    name, advice = kind.__name__, ""
+    library = _library(kind)
+    # NumPy 1 and 2 have other names for one class.
+    return kind.__name__ if library is None else f"{library}.{kind.__name__.rstrip('_')}"
+
+
+def _library(kind: type) -> str | None:
+    top = kind.__module__.partition(".")[0]
+    return top if top in _CONVERSIONS else None
+
+
+def _advice(wanted: str, value: object) -> str:
     if _is_missing(value):
-        advice = "; a missing value is None"
-    elif kind.__module__ == "numpy":
-        # NumPy 1 and 2 have other names for one class.
-        name = f"numpy.{name.rstrip('_')}"
-        advice = "; convert it with bool(value)" if wanted == "boolean" else ""
-    return WrongType(f"field {path} is {wanted}; got {name} {text}{advice}")
+        return "; a missing value is None"
+    library = _library(type(value))
+    if library is None:
+        return ""
+    if wanted == "boolean" and type(value).__name__ in ("bool", "bool_"):
+        return "; convert it with bool(value)"
+    for method in (*(["date"] if wanted == "date" else []), *_CONVERSIONS[library]):
+        if callable(getattr(value, method, None)):
+            return f"; convert it with value.{method}()"
+    return ""
 
 
 def _is_missing(value: Any) -> bool:

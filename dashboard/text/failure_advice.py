@@ -18,7 +18,8 @@ _CASTS: Final = "`try_cast` gives NULL, and `on=` answers `CAST_INVALID_INPUT`."
 #: By condition, by class without its package, or by both.
 ADVICE: Final[dict[str, str]] = {
     # Of any pipeline.
-    "WrongType": "Return what the columns of the step have, or pass `schema=`.",
+    "WrongType": "Return what the columns of the step have, or pass `schema=`. Values of NumPy and"
+    " pandas need `.tolist()`, and a missing one is None.",
     "Unreadable": "Python cannot hold a value of the record: cast it in `.columns` before.",
     "WorkerCrashed": "The record ends the Python process: read Python's trace in the stack.",
     "NotRepeated": "It failed on an executor only: make the expression deterministic.",
