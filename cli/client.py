@@ -73,15 +73,22 @@ class Client:
 
     def rows(self, path: str, *, limit: int, **filters: Any) -> tuple[list[Json], str | None]:
         """Return at most `limit` rows of a list, and the cursor of the next one."""
+        found = self.pages(path, limit=limit, **filters)
+        return found["results"], found["next"]
+
+    def pages(self, path: str, *, limit: int, **filters: Any) -> Json:
+        """Return the first page of a list, with at most `limit` rows of it and of later pages."""
         rows: list[Json] = []
         cursor: str | None = None
+        first: Json = None
         while True:
             size = min(limit - len(rows), PAGE)
             page = self.get(path, limit=size, cursor=cursor, **filters)
+            first = first or page
             rows += page["results"]
             cursor = page["next"]
             if cursor is None or len(rows) >= limit:
-                return rows, cursor
+                return {**first, "results": rows, "next": cursor}
 
     def _request(self, method: str, path: str, *, repeat: bool = True, **options: Any) -> Json:
         url = f"{self.connection.url}/api/{path}"

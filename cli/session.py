@@ -32,15 +32,17 @@ class Session:
         limit: int,
         empty: str,
         **filters: Any,
-    ) -> None:
-        """Print the rows of a list, page by page up to `limit`."""
-        rows, following = self.client.rows(path, limit=limit, **filters)
+    ) -> Json:
+        """Print the rows of a list, page by page up to `limit`; return the list."""
+        found = self.client.pages(path, limit=limit, **filters)
         if self.as_json:
-            output.print_json({"results": rows, "next": following})
-            return
+            output.print_json(found)
+            return found
+        rows = found["results"]
         output.print_table(rows, columns, empty=empty)
-        if following is not None:
+        if found["next"] is not None:
             click.echo(f"{len(rows)} rows; there are more: --limit {limit * 10}", err=True)
+        return found
 
     def print(self, value: Json, show: Callable[[Json], None]) -> None:
         """Print a value of REST as JSON, or by a function for people."""

@@ -128,8 +128,10 @@ def note_log_positions(request: HttpRequest) -> None:
     request.META[LOG_POSITIONS] = queries.log_positions()
 
 
-NOT_AN_OPERATOR = "requires the role operator"
-NOT_AN_ADMIN = "requires the role admin"
+#: How a reason begins that names a missing role.
+REQUIRES = "requires the role"
+NOT_AN_OPERATOR = f"{REQUIRES} operator"
+NOT_AN_ADMIN = f"{REQUIRES} admin"
 NOT_ON_ALL = "requires a role on all applications"
 #: The arguments of URLs that name an application.
 _APPLICATION = ("application", "name")

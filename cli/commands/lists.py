@@ -13,6 +13,7 @@ from arrester.cli.output import Column, Row, age
 from arrester.cli.session import Session, with_options, with_session
 from arrester.cli.values import rows
 from arrester.cli.verdicts import sentence
+from arrester.domain.plural import plural
 
 LIMIT = click.option(
     "--limit",
@@ -190,15 +191,17 @@ def find(session: Session, *, text: str, application: str | None, limit: int) ->
         ("CLASS", lambda row: short(row["event"]["failure"]["exception_class"])),
         ("MESSAGE", lambda row: _message(row["event"]["failure"])),
     )
-    print_list(session, "records", columns, application, limit, "no record that matches", q=text)
-    if "position:" in text and not session.as_json:
-        # Beyond the records: the dead letters of those that were only counted.
-        first = session.client.get(
-            "records", q=text, application=application, limit=min(limit, 500)
-        )
-        for each in first["dead_letters"]:
-            name = f"{task_name(each)} at {each['position']:,}"
-            click.echo(f"{name}: dead letter {each['id']} {each['status']}, counted only")
+    empty = "no record that matches"
+    found = print_list(session, "records", columns, application, limit, empty, q=text)
+    if session.as_json:
+        return
+    # Beyond the records: the dead letters of those that were only counted.
+    for each in found["dead_letters"]:
+        name = f"{task_name(each)} at {each['position']:,}"
+        click.echo(f"{name}: dead letter {each['id']} {each['status']}, counted only")
+    for name, events in found["not_indexed"].items():
+        new = plural(events, "new event")
+        click.echo(f"{new} of {name} cannot be searched yet; try again in some seconds", err=True)
 
 
 @click.command()
@@ -210,7 +213,7 @@ def find(session: Session, *, text: str, application: str | None, limit: int) ->
 def commands(
     session: Session, *, application: str | None, task: str | None, limit: int, **filters: Any
 ) -> None:
-    """List commands, newest first."""
+    """List commands, newest first. A redrive is one; --rollout lists those that it has issued."""
     columns: tuple[Column, ...] = (
         ("ID", "id"),
         ("KIND", "kind"),
@@ -223,6 +226,8 @@ def commands(
         ("REASON", lambda row: output.message(row["reason"]) if row["reason"] else None),
     )
     filters["task"] = task_id(session, task)
+    if filters["rollout"] is None:
+        filters["parts"] = "false"
     print_list(session, "commands", columns, application, limit, "no commands yet", **filters)
 
 
@@ -259,9 +264,10 @@ def print_list(
     limit: int,
     empty: str,
     **filters: Any,
-) -> None:
+) -> Any:
+    """Print a list, and return it."""
     with near_applications(session.client, application):
-        session.print_list(
+        return session.print_list(
             path, columns, limit=limit, empty=empty, application=application, **filters
         )
 

@@ -58,11 +58,13 @@ def of_commands(parameters: Mapping[str, str]) -> dict[str, Any]:
     state = parameters.get("state") or None
     if state not in (None, OPEN, *CommandStatus):
         raise InvalidValue("state", state, ", ".join([*CommandStatus, OPEN]))
+    rollout = uuid("rollout", parameters)
     return {
         "application": parameters.get("application") or None,
         "state": None if state == OPEN else state,
-        "rollout": uuid("rollout", parameters),
+        "rollout": rollout,
         "open": state == OPEN,
+        "parts": rollout is not None,
     }
 
 

@@ -152,7 +152,7 @@ def _of_tab(
         case "timeline":
             return {"changes": queries.state_changes(name, cursor=cursor)}
         case "commands":
-            return {"commands": queries.commands(name, cursor=cursor, limit=SHOWN)}
+            return {"commands": queries.commands(name, parts=False, cursor=cursor, limit=SHOWN)}
         case "instances":
             return {
                 "live": command_delivery.with_heartbeats([*state.instances.values()][:SHOWN]),

@@ -36,7 +36,7 @@ def overview(request: HttpRequest, who: Person) -> HttpResponse:
         "problems": len(needing.items),
         "tiles": attention.tiles(state, needing, rate),
         "rate": rate,
-        "commands": queries.commands(limit=FEED).rows,
+        "commands": queries.commands(limit=FEED, parts=False).rows,
     }
     held_total = sum(each.held for each in state.applications)
     plots = failure_rates.causes(now=now, limit=RANKED) | failure_rates.backlog(

@@ -135,7 +135,7 @@ def _commands(application: str, name: str) -> list[CommandState]:
     """Return the newest commands about a pipeline or one of its tasks."""
     return [
         each
-        for each in queries.commands(application, limit=_COMMANDS).rows
+        for each in queries.commands(application, parts=False, limit=_COMMANDS).rows
         if name in (each.pipeline, None if each.task is None else each.task.pipeline)
     ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.urls import path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from arrester.dashboard import http_errors
 from arrester.dashboard.rest.access import agent_key, agents, audit, tokens
@@ -22,6 +22,7 @@ from arrester.dashboard.rest.resources import (
     server,
     tasks,
 )
+from arrester.dashboard.rest.schema import SchemaView
 
 # This view renders HTML only, and could not answer OPTIONS.
 docs = SpectacularSwaggerSplitView.as_view(url_name="schema", http_method_names=["get", "head"])
@@ -147,7 +148,7 @@ urlpatterns = [
     path("status", server.StatusView.as_view(), name="api-status"),
     path("tokens", tokens.TokensView.as_view(), name="api-tokens"),
     path("tokens/<int:id>", tokens.OneTokenView.as_view(), name="api-token"),
-    path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("schema/", SchemaView.as_view(), name="schema"),
     path("docs/", docs, name="api-docs"),
     path("<path:path>", http_errors.unknown, name="api-unknown"),
 ]

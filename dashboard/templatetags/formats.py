@@ -14,6 +14,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import slugify
 
+from arrester.dashboard.permissions import REQUIRES
 from arrester.dashboard.text import (
     command_links,
     event_text,
@@ -51,6 +52,14 @@ def term(name: str, text: str = "") -> SafeString:
         TERMS[name].replace("`", ""),
         text or name,
     )
+
+
+@register.filter
+def why_not(reason: str) -> str:
+    """Return why a button is disabled as a sentence. A missing role is not a matter of time."""
+    if reason.startswith(REQUIRES):
+        return reason[:1].upper() + reason[1:]
+    return f"Not now: {reason}"
 
 
 @register.filter

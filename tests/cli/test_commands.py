@@ -320,3 +320,21 @@ def test_a_position_finds_a_dead_letter_whose_record_was_only_counted(
     [found] = json.loads(arrester("find", "key:UA1545", "--json").out)["results"]
     assert found["outcome"] == "DEAD_LETTER"
     assert arrester("find", "").code == 2
+
+
+def test_find_says_what_cannot_be_searched_yet(
+    arrester: Arrester, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.skips("EWR", 3)
+    assert "cannot be searched" not in arrester("find", "key:UA1545").err
+    get = client.Client.get
+
+    def behind(self: client.Client, path: str, **parameters: Any) -> Any:
+        page = get(self, path, **parameters)
+        return {**page, "not_indexed": {"flights": 1_200}} if path == "records" else page
+
+    monkeypatch.setattr(client.Client, "get", behind)
+    done = arrester("find", "key:UA1545")
+    assert "1,200 new events of flights cannot be searched yet" in done.err
+    found = json.loads(arrester("find", "key:UA1545", "--json").out)
+    assert found["not_indexed"] == {"flights": 1_200} and found["dead_letters"] == []

@@ -303,7 +303,7 @@ def test_failed_records_and_failed_attempts_are_named(flights: Story, operator: 
     assert (state.failed, state.counters.record_failures) == (1, 4)
     page = text(operator, reverse("task", args=[task.digest]))
     assert "Failed records each once 1" in page
-    assert "record-failures attempts, with retries 4" in page
+    assert "Failed attempts record-failures 4" in page
     rest = operator.get(f"/api/tasks/{task.digest}").json()
     assert (rest["failed"], rest["counters"]["record_failures"]) == (1, 4)
 

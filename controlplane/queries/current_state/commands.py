@@ -13,7 +13,7 @@ from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.paging import Page, task_id
 from arrester.controlplane.views import rollout_progress, row_mapping
 from arrester.controlplane.views.redrive_progress import progress_of as progress_of_redrive
-from arrester.domain.commands.kinds import ROLLOUTS
+from arrester.domain.commands.kinds import KINDS, ROLLOUTS, Subject
 from arrester.domain.commands.redrive import RedriveProgress
 from arrester.domain.commands.rollout import Progress
 from arrester.domain.commands.verdict import NextStop, Verdict, has_verdict, verdict_of
@@ -26,6 +26,11 @@ from arrester.domain.events import (
     TaskPaused,
 )
 from arrester.domain.state.states import CommandState, TaskState
+
+#: The kind of the commands that a redrive issues.
+[_PART] = [
+    row.part.value for row in KINDS.values() if row.part and row.subject is Subject.DEAD_LETTERS
+]
 
 
 def command(id: UUID) -> CommandState:
@@ -42,17 +47,21 @@ def commands(
     state: str | None = None,
     rollout: UUID | None = None,
     open: bool = False,
+    parts: bool = True,
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[CommandState]:
     """Return commands (of an application, a task by its digest, a rollout), newest first.
 
-    With `open` only those without a final status.
+    With `open` only those without a final status. Without `parts`, a redrive is one command: those
+    that it has issued are left out.
     """
     before = paging.unpack(cursor, tuple[datetime, UUID])
     digest = None if task is None else task_id(task)
     equal = {"application": application, "task": digest, "status": state, "part_of": rollout}
     where, parameters = sql.where(equal, "issued_at, id", before)
+    if not parts:
+        where, parameters = f"{where} AND kind <> %s", [*parameters, _PART]
     rows = row_mapping.COMMANDS.load(
         f"{where}{' AND open' if open else ''} ORDER BY issued_at DESC, id DESC LIMIT %s",
         [*parameters, paging.checked(limit) + 1],

@@ -52,6 +52,9 @@ class CommandQuerySerializer(base.ApplicationQuerySerializer):
     rollout = serializers.UUIDField(
         required=False, help_text="The commands that this rollout or redrive has issued."
     )
+    parts = serializers.BooleanField(
+        required=False, default=True, help_text="Also the commands that redrives have issued."
+    )
 
 
 class NewCommandSerializer(serializers.Serializer[Any]):

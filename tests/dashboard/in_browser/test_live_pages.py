@@ -154,7 +154,7 @@ def test_a_viewer_sees_why_buttons_are_disabled(windows: Windows, story: Story) 
             button = page.get_by_role("button", name=name, exact=True)
             expect(button).to_be_disabled()
             expect(button).to_have_attribute("title", "requires the role operator")
-        expect(page.get_by_text("Not now: requires the role operator")).to_be_visible()
+        expect(page.get_by_text("Requires the role operator.")).to_be_visible()
 
 
 def test_opened_details_and_typed_text_survive_a_refresh(page: Page, story: Story) -> None:

@@ -128,7 +128,7 @@ def test_a_viewer_sees_disabled_buttons(flights: Story, viewer: Client) -> None:
     task = flights.pauses("JFK").digest
     page = viewer.get(reverse("task", args=[task])).content.decode()
     assert page.count('disabled title="requires the role operator"') == 4
-    assert "Not now: requires the role operator" in page
+    assert "Requires the role operator." in page and "Not now" not in page
     for name, argument in [
         ("resume", task),
         ("skip", task),

@@ -8,15 +8,17 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
-from unittest.mock import ANY
+from unittest.mock import ANY, Mock
 from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
 import pytest
+import yaml
 from asgiref.sync import async_to_sync
 from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
+from drf_spectacular.views import SpectacularAPIView
 from msgspec.structs import replace
 from redis import Redis
 
@@ -24,6 +26,7 @@ from arrester.controlplane import actions, queries, signing
 from arrester.controlplane.queries.failure_history import failures as failure_queries
 from arrester.controlplane.store import failures
 from arrester.dashboard.http_errors import STATUS_CODES, status_code
+from arrester.dashboard.rest import schema
 from arrester.dashboard.rest.command_fields import fields_of
 from arrester.dashboard.rest.field_types import A_TIME
 from arrester.dashboard.rest.resources.commands import NewCommandSerializer
@@ -478,6 +481,21 @@ def test_schema_and_docs_load_nothing_from_other_hosts(viewer: Client) -> None:
     assert "script-src" not in answer.headers["Content-Security-Policy"]
     assert re.findall(r"<script(?![^>]* src=)", page) == []
     assert b"/api/schema/" in viewer.get("/api/docs/?script=").content
+
+
+def test_the_schema_is_generated_once_per_process(
+    viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema._document.cache_clear()
+    schema._rendered.cache_clear()
+    generated = Mock(wraps=SpectacularAPIView.generator_class)
+    monkeypatch.setattr(SpectacularAPIView, "generator_class", generated)
+    first, second = (viewer.get("/api/schema/", {"format": "json"}) for _ in range(2))
+    in_yaml = viewer.get("/api/schema/", {"format": "yaml"})
+    assert first.content == second.content
+    assert first.json()["paths"] == yaml.safe_load(in_yaml.content)["paths"]
+    assert "/api/commands" in first.json()["paths"]
+    assert generated.call_count == 1
 
 
 def test_schema_and_docs_need_a_role(client: Client, db: None) -> None:
