@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from arrester.agents.journal.entries import Chunk, Cursor, HeldCount
 from arrester.agents.journal.ledger import Ledger, SavedRows
 from arrester.agents.journal.task_ledger import TaskLedger
+from arrester.domain.events import RecordsHeld
 
 
 def counts_by_entry(
@@ -37,6 +38,42 @@ def positions_by_entry(
         elif before := by_entry.get(saved.entry, (held.first, held.last)):
             by_entry[saved.entry] = (min(before[0], held.first), max(before[1], held.last))
     return by_entry
+
+
+def _first_position_after(
+    task: TaskLedger, chunk: Chunk, held_rows: Sequence[tuple[SavedRows, HeldCount]]
+) -> int | None:
+    """Return the position from which a task holds rows after a chunk of them; None: it is unknown,
+    or the task holds none.
+
+    If the chunk ends within an entry, no row is held before this position; reading the first one
+    would take a job.
+    """
+    if task.held <= chunk.taken:
+        return None
+    for entry, positions in sorted(positions_by_entry(held_rows).items()):
+        if entry < chunk.end.entry:
+            continue
+        if positions is None or entry > chunk.end.entry or chunk.end.position is None:
+            return None if positions is None else positions[0]
+        first, last = positions
+        if chunk.end.position <= last:
+            return max(first, chunk.end.position)
+    return None
+
+
+def records_held(task: TaskLedger, held: HeldCount) -> RecordsHeld:
+    """Return the event of rows that an entry adds to those that a task holds."""
+    first = task.state.held_from if task.held else held.first
+    return RecordsHeld(task=held.task, held=task.held + held.count, first_position=first)
+
+
+def records_left(
+    task: TaskLedger, chunk: Chunk, held_rows: Sequence[tuple[SavedRows, HeldCount]]
+) -> RecordsHeld:
+    """Return the event of the rows that a task holds after a chunk of them."""
+    first = _first_position_after(task, chunk, held_rows)
+    return RecordsHeld(task=chunk.task, held=task.held - chunk.taken, first_position=first)
 
 
 def may_have_rows(chunk: Chunk, saved: SavedRows) -> bool:

@@ -13,6 +13,7 @@ from arrester.agents.arguments import first_line
 from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.failures.fingerprints import failure_at
+from arrester.agents.held.journal_counts import records_left
 from arrester.agents.held.next_chunks import first_position, first_record
 from arrester.agents.held.records_before import PositionNotHeld, records_before
 from arrester.agents.held.schema import HeldRowsMismatch, HeldRowsMissing
@@ -41,7 +42,6 @@ from arrester.domain.events import (
     CommandRefused,
     EventData,
     PolicyChanged,
-    RecordsHeld,
     ResumeHow,
     TaskPaused,
 )
@@ -176,7 +176,8 @@ class CommandHandler:
         if chunk is None:
             entry = Entry(kind=EntryKind.RESUME, at=at, epoch=self._epoch)
             return self._record_applied(entry, requested, [resumed], detail)
-        held = RecordsHeld(task=requested.key, held=task.held - chunk.taken)
+        held_rows = self.journal.ledger.held_rows([requested.key])
+        held = records_left(task, chunk, held_rows[requested.key])
         entry = Entry(
             kind=EntryKind.RESUME,
             at=at,

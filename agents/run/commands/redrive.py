@@ -26,6 +26,7 @@ from arrester.agents.dead_letters.row_json import (
 )
 from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.held.journal_counts import records_held
 from arrester.agents.held.limits import HeldLimitExceeded, HeldLimits
 from arrester.agents.held.store import HeldStore
 from arrester.agents.journal.entries import Entry, EntryKind, HeldCount
@@ -47,7 +48,6 @@ from arrester.domain.errors import InvalidValue
 from arrester.domain.events import (
     CommandApplied,
     EventData,
-    RecordsHeld,
     RecordsRedriven,
 )
 from arrester.domain.plural import plural
@@ -250,8 +250,7 @@ class DeadLetterRedriver:
 
     def _held(self, counts: list[HeldCount]) -> Iterator[EventData]:
         for each in counts:
-            held = self.journal.ledger.task(each.task).held + each.count
-            yield RecordsHeld(task=each.task, held=held)
+            yield records_held(self.journal.ledger.task(each.task), each)
 
 
 def _in(rows: DataFrame, chosen: DataFrame) -> DataFrame:

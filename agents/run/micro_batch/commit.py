@@ -19,6 +19,7 @@ from arrester.agents.decisions.rules import FailureRules
 from arrester.agents.failures.aggregate import skipped_coordinates
 from arrester.agents.failures.failure_set import has_failed
 from arrester.agents.failures.pause_offsets import is_held, pause_offset_of
+from arrester.agents.held.journal_counts import records_held, records_left
 from arrester.agents.held.limits import HeldLimitExceeded, HeldLimits
 from arrester.agents.held.replay_check import ReplayCheck
 from arrester.agents.held.store import HeldStore
@@ -108,10 +109,7 @@ class Committer:
 
     def _held_counts(self, saved: _UnwrittenRows) -> list[RecordsHeld]:
         ledger = self.journal.ledger
-        return [
-            RecordsHeld(task=each.task, held=ledger.task(each.task).held + each.count)
-            for each in saved.held
-        ]
+        return [records_held(ledger.task(each.task), each) for each in saved.held]
 
     def _events(
         self, decision: Decision, counts: Sequence[EventData], at: datetime
@@ -202,9 +200,10 @@ class Committer:
     def drained(self) -> None:
         """Record that the sink returned for the open chunks."""
         at, ledger = self.clock(), self.journal.ledger
+        held_rows = ledger.held_rows([chunk.task for chunk in ledger.open_chunks])
         events = tuple(
             self.event_factory.event(
-                RecordsHeld(task=chunk.task, held=ledger.task(chunk.task).held - chunk.taken), at
+                records_left(ledger.task(chunk.task), chunk, held_rows[chunk.task]), at
             )
             for chunk in ledger.open_chunks
         )

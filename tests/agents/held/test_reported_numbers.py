@@ -37,3 +37,5 @@ def test_the_reported_number_falls_with_each_skip_and_chunk(bench: Bench) -> Non
     wait_until(lambda: thread.apply(skip).applied)
     wait_until(lambda: numbers() == [5, 4, 2, 1, 0])
     assert bench.positions("a") == [1, 2, 4]
+    first = [each.first_position for each in bench.outbox.of(RecordsHeld)]
+    assert first == [0, 1, 3, 4, None]
