@@ -16,13 +16,23 @@ class ArresterError(Exception):
 
 
 class InvalidValue(ArresterError):
-    """A name, setting or argument is not allowed; correct it and call again."""
+    """A name, setting or argument is not allowed; correct it and call again.
+
+    `reason` is the sentence of a parser: it says more than the value.
+    """
 
     def __init__(
-        self, name: str, value: object, allowed: str, *, read_from: str | None = None
+        self,
+        name: str,
+        value: object,
+        allowed: str,
+        *,
+        read_from: str | None = None,
+        reason: str | None = None,
     ) -> None:
         where = "" if read_from is None else f" (read from {read_from})"
-        super().__init__(f"{name}: {_shown(value)} is not allowed{where}; allowed: {allowed}")
+        refusal = f"{_shown(value)} is not allowed{where}; allowed: {allowed}"
+        super().__init__(f"{name}: {refusal if reason is None else reason}")
         self.name = name
         self.value = value
         self.allowed = allowed

@@ -58,7 +58,9 @@ class JsonPatch:
         try:
             self._patch = jsonpatch.JsonPatch(operations)
         except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as exc:
-            raise InvalidValue("patch", str(exc), _ALLOWED) from exc
+            raise InvalidValue(
+                "patch", text[:50], _ALLOWED, reason=f"no JSON Patch (RFC 6902): {exc}"
+            ) from exc
 
     def apply(self, record: str) -> str:
         """Return the changed record; raise PatchFailed if an operation does not apply."""
@@ -84,7 +86,9 @@ class JsonPatch:
         try:
             return loads(text)
         except (ValueError, RecursionError) as exc:
-            raise InvalidValue("patch", text[:50], f"{_ALLOWED}; {exc}") from exc
+            raise InvalidValue(
+                "patch", text[:50], _ALLOWED, reason=f"no JSON Patch (RFC 6902): {exc}"
+            ) from exc
 
     def _check(self, operation: object) -> None:
         name = operation.get("op") if isinstance(operation, dict) else None
@@ -109,7 +113,9 @@ def difference(record: str, edited: str) -> JsonPatch | None:
     try:
         after = loads(edited)
     except (ValueError, RecursionError) as exc:
-        raise InvalidValue("record", edited[:50], f"a JSON object; {exc}") from exc
+        raise InvalidValue(
+            "record", edited[:50], "a JSON object", reason=f"no JSON: {exc}"
+        ) from exc
     if not isinstance(after, dict) or after.keys() != before.keys():
         names = ", ".join(before)
         raise InvalidValue("record", edited[:50], f"a JSON object with the columns {names}")

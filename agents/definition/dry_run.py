@@ -37,7 +37,7 @@ def dry_run_column(source: DataFrame, kind: str, given: object) -> Column | None
     try:
         failfast(source, column)
     except SPARK_EXCEPTIONS as exc:
-        raise InvalidValue(kind, given, f"a column of the source ({_refusal(exc)})") from exc
+        raise InvalidValue(kind, given, "a column of the source", reason=_refusal(exc)) from exc
     return column
 
 

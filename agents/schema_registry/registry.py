@@ -132,8 +132,8 @@ def _client(configuration: dict[str, Any]) -> Any:
         allowed = f"one whose client is installed: pip install 'arrester[registry]' ({exc})"
         raise InvalidValue("SchemaRegistry", url, allowed) from exc
     except Exception as exc:  # its own checks, and those of TLS and OAuth
-        allowed = f"the configuration of confluent-kafka's SchemaRegistryClient ({exc})"
-        raise InvalidValue("SchemaRegistry", url, allowed) from exc
+        allowed = "the configuration of confluent-kafka's SchemaRegistryClient"
+        raise InvalidValue("SchemaRegistry", url, allowed, reason=f"{url}: {exc}") from exc
 
 
 def _without_user(url: object) -> str:

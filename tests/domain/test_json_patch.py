@@ -102,3 +102,13 @@ def test_an_edited_record_has_the_same_columns(edited: str) -> None:
     assert difference('{"a":1,"b":2}', '{"b":2,"a":1}') is None
     with pytest.raises(InvalidValue, match="record"):
         difference('{"a":1,"b":2}', edited)
+
+
+def test_the_sentence_of_the_parser_is_the_refusal() -> None:
+    with pytest.raises(InvalidValue) as of_patch:
+        JsonPatch('[{"op": "add" "path": "/a"}]')
+    assert str(of_patch.value).startswith("patch: no JSON Patch (RFC 6902): Expecting ',' delim")
+    assert "is not allowed" not in str(of_patch.value)
+    with pytest.raises(InvalidValue) as of_record:
+        difference(RECORD, "{")
+    assert str(of_record.value).startswith("record: no JSON: Expecting property name")

@@ -246,7 +246,9 @@ class DeadLetterRedriver:
             self.limits.check(self.journal.ledger, name, counts)
         except HeldLimitExceeded as exc:
             self.journal.delete_rows(name)
-            raise InvalidValue("dead_letters", str(exc), "fewer records at a time") from exc
+            fewer = "fewer records at a time"
+            reason = f"{exc}: redrive {fewer}"
+            raise InvalidValue("dead_letters", len(counts), fewer, reason=reason) from exc
 
     def _held(self, counts: list[HeldCount]) -> Iterator[EventData]:
         for each in counts:

@@ -149,6 +149,6 @@ def _matches(spark: SparkSession, pattern: str, topic: str) -> bool:
     try:
         return matches_regex(spark, pattern, topic)
     except IllegalArgumentException as exc:
-        reason = str(exc).partition("\n")[0]
-        allowed = f"a regular expression of Java ({reason})"
-        raise InvalidValue("subscribePattern", pattern, allowed) from None
+        allowed = "a regular expression of Java"
+        reason = f"{pattern!r} is not {allowed}: {str(exc).partition(chr(10))[0]}"
+        raise InvalidValue("subscribePattern", pattern, allowed, reason=reason) from None
