@@ -18,7 +18,7 @@ class ArresterError(Exception):
 class InvalidValue(ArresterError):
     """A name, setting or argument is not allowed; correct it and call again.
 
-    `reason` is the sentence of a parser: it says more than the value.
+    `reason` is the sentence of a parser, which explains more than the value.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ _BY_CHARACTERS = 300
 
 
 def latched_by(signed: bytes | None) -> str | None:
-    """Return who latched the application and why, as one line; None if the state does not say."""
+    """Return who latched the application and why, as one line; None if it is unknown."""
     try:
         text = msgspec.json.decode(signed or b"", type=SignedState).by
     except (msgspec.DecodeError, ValueError):

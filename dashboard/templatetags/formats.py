@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import islice
@@ -52,6 +53,14 @@ def term(name: str, text: str = "") -> SafeString:
         TERMS[name].replace("`", ""),
         text or name,
     )
+
+
+@register.filter
+def shell(text: str) -> str:
+    """Return a text as one word of a shell, always in quotes: `&` and `?` of a URL mean something
+    there."""
+    quoted = shlex.quote(text)
+    return quoted if quoted.startswith("'") else f"'{text}'"
 
 
 @register.filter

@@ -322,7 +322,7 @@ def test_a_position_finds_a_dead_letter_whose_record_was_only_counted(
     assert arrester("find", "").code == 2
 
 
-def test_find_says_what_cannot_be_searched_yet(
+def test_find_names_what_cannot_be_searched_yet(
     arrester: Arrester, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     story.skips("EWR", 3)

@@ -1,4 +1,4 @@
-"""One line says which Python of the executors lacks what; the pipeline never waits for it."""
+"""One log line for each Python of the executors that lacks something; no pipeline waits for it."""
 
 from __future__ import annotations
 

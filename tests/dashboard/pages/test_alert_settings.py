@@ -1,4 +1,4 @@
-"""The settings of alerts say which channels receive nothing, and what the server can send to."""
+"""The settings of alerts: channels that receive nothing, and what the server can send to."""
 
 from __future__ import annotations
 

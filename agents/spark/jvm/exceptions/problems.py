@@ -187,7 +187,7 @@ def _message(chain: Sequence[ExceptionLink]) -> str:
 def java_class_and_message(exc: BaseException) -> tuple[str, str] | None:
     """Return class and first line of the cause of an exception from the JVM or a Python worker;
     None for any other exception."""
-    problem = _cause_in_brief(exc)
+    problem = _cause_without_trace(exc)
     if problem is None:
         return None
     return problem.exception_class, problem.message.strip().partition("\n")[0]
@@ -195,11 +195,11 @@ def java_class_and_message(exc: BaseException) -> tuple[str, str] | None:
 
 def java_line(exc: BaseException) -> str | None:
     """Return this cause in one line, with its SQLSTATE; None for any other exception."""
-    problem = _cause_in_brief(exc)
+    problem = _cause_without_trace(exc)
     return None if problem is None else problem.line
 
 
-def _cause_in_brief(exc: BaseException) -> Problem | None:
+def _cause_without_trace(exc: BaseException) -> Problem | None:
     """Return the cause of an exception from the JVM or a Python worker, without its trace."""
     if isinstance(exc, PythonException):
         return exception_in(str(exc))
