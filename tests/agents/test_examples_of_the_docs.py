@@ -72,10 +72,16 @@ def test_the_example_of_the_readme(bench: Bench) -> None:
     ]
     (bench.folder / "flights" / "all.json").write_text("\n".join(lines))
 
-    run(example.replace("/data", str(bench.folder)), lambda agent: paused(agent) == [("JFK", 1)])
+    def done(agent: Agent) -> bool:
+        # A task is PAUSED before the other records are written.
+        files = list((bench.folder / "delays").glob("batch=0/*.parquet"))
+        return paused(agent) == [("JFK", 1)] and bool(files)
+
+    run(example.replace("/data", str(bench.folder)), done)
 
     written = bench.spark.read.parquet(str(bench.folder / "delays")).collect()
     assert sorted((row["airport"], row["position"]) for row in written) == [("EWR", 1), ("JFK", 0)]
+    assert list((bench.folder / "dead-letters").glob("day=*/*/_SUCCESS"))
 
 
 def test_the_script_of_the_tutorial(bench: Bench) -> None:
