@@ -19,7 +19,7 @@ from arrester.cli.session import Session, with_options
 from arrester.cli.values import seconds
 from arrester.cli.verdicts import is_final, sentence
 from arrester.cli.waiting import Waiting
-from arrester.domain.commands.kinds import skips_records
+from arrester.domain.commands.kinds import changes_records, skips_records
 from arrester.domain.events import CommandKind
 from arrester.domain.identity.uuids import uuid7
 from arrester.domain.python_versions import UTC
@@ -91,7 +91,7 @@ def issue(
         _show_dry_run(session, body, path)
         return False
     if question is not None and not options.yes:
-        _confirm(question + _loss(session, body, path))
+        _confirm(question + _afterwards(session, body, path))
     id = options.id or uuid7(datetime.now(UTC))
     try:
         command = session.client.post(path, body | {"id": str(id)})
@@ -109,17 +109,15 @@ def issue(
     return True
 
 
-def _loss(session: Session, body: dict[str, Any], path: str) -> str:
-    """Return a warning for the question, if the command skips records that nothing stores."""
-    kind = body.get("kind")
-    if kind is None or not skips_records(CommandKind(kind)):
+def _afterwards(session: Session, body: dict[str, Any], path: str) -> str:
+    """Return where the records are after the command, for the question; empty: it changes none."""
+    kind = None if body.get("kind") is None else CommandKind(body["kind"])
+    if kind is None or not (skips_records(kind) or changes_records(kind)):
         return ""
-    # A server of an older version does not have it.
-    skipped = session.client.post(path, body | {"dry_run": True}).get("skipped")
-    return {
-        "STORED": "",
-        "LOST": " It is LOST: the pipeline stores no dead letters (errors.dlq.enable).",
-    }.get(skipped, " It is lost unless the pipeline stores dead letters.")
+    found = session.client.post(path, body | {"dry_run": True})
+    # A server of an older version has no words for it.
+    older = " It is lost unless the pipeline stores dead letters." if skips_records(kind) else ""
+    return f" {output.plain(found['afterwards'])}" if found.get("afterwards") else older
 
 
 def _show_dry_run(session: Session, body: dict[str, Any], path: str) -> None:
@@ -138,6 +136,8 @@ def _dry_run(kind: str, found: Json) -> list[tuple[str, object]]:
     dry_run = ("dry run", f"{kind}; nothing was issued")
     if found.get("skipped"):
         about.append(("skipped records", found["skipped"]))
+    if found.get("afterwards"):
+        about.append(("afterwards", found["afterwards"]))
     return [dry_run, *about, ("refused", found["refused"])]
 
 

@@ -116,6 +116,7 @@ def _show(found: Json) -> None:
 @click.argument("ids", nargs=-1)
 @_FILTERS
 @click.option("--reason", metavar="TEXT", required=True, help="Why; it is in the audit.")
+@click.option("--dry-run", is_flag=True, help="Show what it would discard; discard nothing.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @with_session
 def discard(
@@ -124,6 +125,7 @@ def discard(
     application: str,
     ids: tuple[str, ...],
     reason: str,
+    dry_run: bool,
     yes: bool,
     task: str | None,
     **filters: Any,
@@ -137,9 +139,16 @@ def discard(
     if not body:
         raise InvalidInput("discard needs IDS or a filter, such as --pipeline or --error")
     what = plural(len(ids), "dead letter") if ids else "all dead letters of the filter that wait"
-    confirm(f"Discard {what} of {application}?", yes)
-    body |= {"application": application, "reason": reason, "id": str(uuid7(datetime.now(UTC)))}
+    body |= {"application": application, "reason": reason}
     with near_applications(session.client, application):
+        if dry_run or not yes:
+            plan = session.client.post("dead-letters/discard", body | {"dry_run": True})
+            if dry_run:
+                session.print(plan, _show_plan)
+                return
+            afterwards = output.plain(plan["afterwards"] or "")
+            confirm(f"Discard {what} of {application}? {afterwards}".rstrip(), yes)
+        body["id"] = str(uuid7(datetime.now(UTC)))
         done = session.client.post("dead-letters/discard", body)
     session.print(done, _show_discarded)
 
@@ -192,6 +201,17 @@ def redrive(
             question=f"Redrive {what} of {application}?",
             path="dead-letters/redrive",
         )
+
+
+def _show_plan(plan: Json) -> None:
+    output.print_details(
+        [
+            ("dry run", "nothing was discarded"),
+            ("dead letters", plan["discarded"]),
+            ("unchanged", plan["unchanged"]),
+            ("afterwards", plan["afterwards"]),
+        ]
+    )
 
 
 def _show_discarded(done: Json) -> None:

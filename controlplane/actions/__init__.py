@@ -65,6 +65,7 @@ from arrester.controlplane.actions.dead_letters import (
     MAX_IDS,
     Discarded,
     discard_dead_letters,
+    plan_discard,
 )
 from arrester.controlplane.actions.dry_run import DryRun, dry_run
 from arrester.controlplane.actions.error_groups import (
@@ -104,10 +105,10 @@ __all__ = [
     "command_tasks", "create_account", "create_token", "deactivate_account", "discard_dead_letters",
     "dismiss", "dismiss_one", "dismiss_tasks", "dry_run", "ensure_agent_credential", "expect",
     "grant_role", "issue_command", "note_on_command", "note_on_group", "note_on_task",
-    "open_application",
-    "plan_redrive", "record_login", "record_logout", "record_refused_login", "record_running",
-    "record_wrong_password", "remove_agent_credential", "requeue", "requeue_one", "reset_password",
-    "resume_task", "resume_tasks", "reveal", "revoke_token", "send_test_error",
-    "shut_down_application", "sign_on", "skip_record", "start_application", "start_redrive",
-    "start_rollout", "task_id", "task_of_key", "unlock", "use_token", "watch", "withdraw_role",
+    "open_application", "plan_discard", "plan_redrive", "record_login", "record_logout",
+    "record_refused_login", "record_running", "record_wrong_password", "remove_agent_credential",
+    "requeue", "requeue_one", "reset_password", "resume_task", "resume_tasks", "reveal",
+    "revoke_token", "send_test_error", "shut_down_application", "sign_on", "skip_record",
+    "start_application", "start_redrive", "start_rollout", "task_id", "task_of_key", "unlock",
+    "use_token", "watch", "withdraw_role",
 ]  # fmt: skip

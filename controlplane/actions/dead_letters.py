@@ -11,9 +11,9 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from arrester.controlplane import store
+from arrester.controlplane import access, store
 from arrester.controlplane.actions.transaction import advance, check_text
-from arrester.controlplane.views import row_mapping
+from arrester.controlplane.views import row_mapping, skipped_records
 from arrester.controlplane.views.dead_letter_selection import (
     DeadLetterFilter,
     OpenDeadLetter,
@@ -39,7 +39,8 @@ MAX_IDS = 10_000
 
 
 class Discarded(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of dead letters that an act discarded, and of those that it did not change."""
+    """The numbers of dead letters that an act discarded, and of those that it did not change; of a
+    dry run, those of the act."""
 
     discarded: int
     unchanged: Annotated[
@@ -49,6 +50,31 @@ class Discarded(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         Meta(description=f"More than {MAX_DISCARDED:,} matched: the oldest were discarded."),
     ] = False
+    afterwards: Annotated[
+        str | None,
+        Meta(description="Of a dry run: where the records are after the act, in words; else null."),
+    ] = None
+
+
+def plan_discard(
+    application: str,
+    *,
+    wanted: DeadLetterFilter | None = None,
+    ids: Collection[str] | None = None,
+) -> Discarded:
+    """Return what `discard_dead_letters` would discard, and change nothing.
+
+    Raises InvalidValue as it does.
+    """
+    access.require(application)
+    found = open_dead_letters(_checked(application, wanted, ids), ids=ids, limit=MAX_DISCARDED + 1)
+    discarded = min(len(found), MAX_DISCARDED)
+    return Discarded(
+        discarded=discarded,
+        unchanged=0 if ids is None else len(set(ids)) - discarded,
+        more=len(found) > MAX_DISCARDED,
+        afterwards=skipped_records.after_discard(application, found) if found else None,
+    )
 
 
 def discard_dead_letters(

@@ -46,6 +46,13 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
             " stores none; UNKNOWN: not reported; null: the command skips none."
         ),
     ]
+    afterwards: Annotated[
+        str | None,
+        Meta(
+            description="Where the records are after the command, in words; null: the command skips"
+            " and changes none."
+        ),
+    ]
 
 
 def dry_run(application: str, requested: CommandRequest) -> DryRun:
@@ -74,6 +81,7 @@ def dry_run(application: str, requested: CommandRequest) -> DryRun:
         skipped=skipped_records.of_tasks(application, tasks)
         if skips_records(requested.kind)
         else None,
+        afterwards=skipped_records.after_command(application, requested.kind, tasks),
     )
 
 

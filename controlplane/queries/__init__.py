@@ -209,7 +209,11 @@ from arrester.controlplane.views.live_checkpoints import (
     checkpoints,
     pipeline_key,
 )
-from arrester.controlplane.views.skipped_records import SkippedRecords
+from arrester.controlplane.views.skipped_records import (
+    SkippedRecords,
+    after_command,
+    after_rollout,
+)
 from arrester.controlplane.views.skipped_records import of_rollout as skipped_in_rollout
 from arrester.controlplane.views.skipped_records import of_tasks as skipped_of_tasks
 from arrester.domain.state.live_runs import live
@@ -225,7 +229,8 @@ __all__ = [
     "PastRun", "PipelineFilter", "PipelineFlow", "PipelineGrid", "PipelineKey", "PipelinePolicy",
     "QuarantinedEntry", "Reach", "ReachedLimit", "RecordFilter", "RecordHistory", "RecordOutcome",
     "Reports", "RunningInstance", "SearchResult", "Section", "SkippedRecords", "Summary",
-    "TaskDetail", "TaskFilter", "Trend", "accounts", "affected", "agent_credentials", "application",
+    "TaskDetail", "TaskFilter", "Trend", "accounts", "affected", "after_command", "after_rollout",
+    "agent_credentials", "application",
     "application_page", "application_roles", "applications", "applied_times", "as_of",
     "as_of_state", "audit", "audit_check", "check_class", "check_group", "check_known",
     "checkpoints", "command", "commands", "count_dead_letters", "count_open_dead_letters",

@@ -63,6 +63,8 @@ class OpenDeadLetter(NamedTuple):
     checkpoint: str
     position: int | None
     occurred_at: datetime
+    #: The log position of the newest event about it.
+    sequence: int
 
 
 def open_dead_letters(
@@ -74,7 +76,8 @@ def open_dead_letters(
     InvalidValue for an id that is none.
     """
     found = _rows(
-        "each.id, each.task, task.pipeline, task.checkpoint, each.position, each.occurred_at",
+        "each.id, each.task, task.pipeline, task.checkpoint, each.position, each.occurred_at,"
+        " each.sequence",
         wanted,
         ids,
         "ORDER BY each.occurred_at, each.stream, each.sequence, each.number LIMIT %s",

@@ -32,17 +32,22 @@ def _dialog(request: HttpRequest, given: QueryDict, *, invalid: str = "") -> Htt
     if selected := given.getlist("record"):
         by_application = _selected(selected)
         number = sum(map(len, by_application.values()))
+        plans = [
+            actions.plan_discard(application, ids=ids)
+            for application, ids in sorted(by_application.items())
+        ]
         context |= {"selected": selected, "number": number, "names": sorted(by_application)}
     else:
         wanted, fields = filters.of_known_dead_letters(given, now=timezone.now())
         _check_application(wanted)
-        number = queries.count_open_dead_letters(wanted, limit=actions.MAX_DISCARDED + 1)
+        plans = [actions.plan_discard(wanted.application or "", wanted=wanted)]
         context |= {
             "fields": list(fields.items()),
-            "number": min(number, actions.MAX_DISCARDED),
-            "more": number > actions.MAX_DISCARDED,
+            "number": plans[0].discarded,
+            "more": plans[0].more,
             "names": [wanted.application],
         }
+    context["afterwards"] = " ".join(each.afterwards for each in plans if each.afterwards)
     return forms.dialog(request, "discard", context)
 
 

@@ -41,6 +41,9 @@ def _dialog(
         "typed_reason": request.POST.get("reason", ""),
         "patch": patch,
         "recipient": command_delivery.recipient(detail.thread, live),
+        "afterwards": queries.after_command(
+            detail.state.id.application, CommandKind.MEND_RECORD, [detail.state.id]
+        ),
         "invalid": invalid,
     }
     if patch and found.text:

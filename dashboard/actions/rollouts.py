@@ -34,21 +34,25 @@ def _dialog(request: HttpRequest, given: Any, *, invalid: str = "") -> HttpRespo
     counts = queries.rollout_tasks(application, fingerprint=cause or None)
     some = [kind for kind, number in counts.items() if number]
     live = command_delivery.live_instances(application)
+    rollout = Rollout(fingerprint=cause or None, tasks=0)
     context = {
         "application": application,
         "fingerprint": cause,
         "kinds": [(kind.value, number) for kind, number in counts.items()],
         "chosen": given.get("kind") or (some[0].value if some else ""),
         "any": bool(some),
-        "rollout": Rollout(tasks=0),
+        "rollout": rollout,
         "posted": request.POST,
         "most_characters": MAX_CHARACTERS,
         "max_observe": MAX_OBSERVE_SECONDS,
         "max_rate": MAX_TASKS_PER_MINUTE,
         "recipients": command_delivery.recipients(live),
-        "skipped": queries.skipped_in_rollout(
-            application, Rollout(fingerprint=cause or None, tasks=0)
-        ),
+        "skipped": queries.skipped_in_rollout(application, rollout),
+        "afterwards": [
+            text
+            for kind in some
+            if (text := queries.after_rollout(application, kind, rollout)) is not None
+        ],
         "invalid": invalid,
     }
     return forms.dialog(request, "rollout", context)

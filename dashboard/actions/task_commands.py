@@ -42,6 +42,7 @@ def _dialog(
         "pauses": forms.pause_lengths(),
         "recipient": command_delivery.recipient(detail.thread, live),
         "skipped": _skipped(detail.state),
+        "afterwards": queries.after_command(detail.state.id.application, kind, [detail.state.id]),
         "invalid": invalid,
     }
     return forms.dialog(request, row.slug.replace("-", "_"), context, default="task_command")

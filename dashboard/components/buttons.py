@@ -8,6 +8,7 @@ from uuid import UUID, uuid5
 
 from arrester.controlplane import queries
 from arrester.controlplane.queries import TaskDetail
+from arrester.dashboard.components.editable_records import of_failure
 from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person
 from arrester.domain.commands import request
 from arrester.domain.commands.kinds import KINDS, TASK_KINDS, Subject, TaskKind
@@ -53,6 +54,8 @@ class TaskButton(NamedTuple):
     row: TaskKind
     disabled: str
     primary: bool
+    #: The reason is that of resuming the task, too.
+    like_resume: bool = False
 
     @property
     def dialog(self) -> str:
@@ -105,14 +108,26 @@ def for_task(
         ResumeHow.SKIP: retried,
         ResumeHow.RESTART: True,
     }
+    reasons = {
+        kind: _button(who, kind, state, task=detail.state.id).disabled for kind in TASK_KINDS
+    }
+    mend = CommandKind.MEND_RECORD
+    reasons[mend] = reasons[mend] or _not_editable(detail)
     return {
         kind.value: TaskButton(
             row,
-            disabled=_button(who, kind, state, task=detail.state.id).disabled,
+            disabled=reasons[kind],
             primary=primary.get(row.how, False),
+            like_resume=reasons[kind] == reasons[CommandKind.RESUME_TASK],
         )
         for kind, row in TASK_KINDS.items()
     }
+
+
+def _not_editable(detail: TaskDetail) -> str:
+    """Return why a page cannot edit the record at which a task stopped; empty: it can."""
+    refusal = of_failure(detail.failure).refusal
+    return refusal and f"{refusal}; “arrester mend” and REST change the record by a JSON Patch"
 
 
 def state_of(
@@ -170,6 +185,7 @@ def _button(
     *,
     task: TaskId | None = None,
     pipeline: str | None = None,
+    checkpoint: str | None = None,
     force: bool = False,
 ) -> Button:
     if not who.may_act_on(state.application.name):
@@ -180,6 +196,7 @@ def _button(
         actor=who.name,
         task=task,
         pipeline=pipeline,
+        checkpoint=checkpoint,
         force=force,
     )
     return Button(refusals.refusal(requested, state) or "")
@@ -195,6 +212,27 @@ def resume_many(who: Person, application: str, fingerprint: str | None = None) -
     if not queries.paused(application, fingerprint=fingerprint, limit=1).total:
         return "each PAUSED task has an open command"
     return ""
+
+
+def redrive_all(who: Person, application: str, pipeline: str | None) -> str:
+    """Return why the dead letters of an application, or of a pipeline of it, cannot be redriven.
+
+    Empty if those of one pipeline can.
+    """
+    instances = queries.instances(application)
+    state = state_of(
+        queries.application(application).state, queries.open_commands(application), instances
+    )
+    threads = queries.threads(application)
+    state.threads.update({(each.pipeline, each.checkpoint): each for each in threads})
+    reasons = [
+        _button(
+            who, CommandKind.REDRIVE, state, pipeline=each.pipeline, checkpoint=each.checkpoint
+        ).disabled
+        for each in live(threads)
+        if pipeline in (None, each.pipeline)
+    ]
+    return "" if not reasons or "" in reasons else reasons[0]
 
 
 def command_id(who: Person, detail: TaskDetail) -> UUID:

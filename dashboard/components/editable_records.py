@@ -31,6 +31,13 @@ class Editable(NamedTuple):
     #: The columns of which it has the beginning only.
     cut: tuple[str, ...] = ()
 
+    @property
+    def refusal(self) -> str:
+        """Why it cannot be edited, as a part of a sentence; empty: it can, or it is being read."""
+        if self.text or self.pending:
+            return ""
+        return f"{self.reason[:1].lower()}{self.reason[1:].rstrip('.')}"
+
     def incomplete(self, columns: Collection[str]) -> list[str]:
         """Return those of the columns that are cut or have a masked field: a new value would lose
         the rest."""
@@ -61,13 +68,19 @@ class Editable(NamedTuple):
 
 
 def editable(one: queries.DeadLetter) -> Editable:
-    """Return the record of a dead letter; a worker reads it on the first call."""
+    """Return the record of a dead letter: that of the log, which its page shows.
+
+    If the log does not have the whole record, a worker reads it on the first call.
+    """
+    logged = of_failure(queries.failure_of_dead_letter(one))
+    if logged.text and not logged.cut:
+        return logged
     record = dead_letter_records.request(one)
     if record.state is dead_letter_records.State.PENDING:
         return Editable(pending=True)
-    if record.body is None or record.body.record is None:
-        return Editable(reason=record.reason or "It has no record.")
-    return _of_body(record.body)
+    if record.body is not None and record.body.record is not None:
+        return _of_body(record.body)
+    return logged if logged.text else Editable(reason=record.reason or "It has no record.")
 
 
 def of_failure(stored: StoredEvent | None) -> Editable:

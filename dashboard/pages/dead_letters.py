@@ -10,8 +10,9 @@ from django.urls import reverse
 from django.utils import timezone
 from msgspec.structs import replace
 
-from arrester.controlplane import dead_letter_records, queries
-from arrester.dashboard.components import filters
+from arrester.controlplane import actions, dead_letter_records, queries
+from arrester.dashboard.components import buttons, filters
+from arrester.dashboard.components.editable_records import editable
 from arrester.dashboard.page_frame import Notice, page, restore_query
 from arrester.dashboard.permissions import Person, for_people
 from arrester.dashboard.text import record_text
@@ -58,6 +59,9 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
         if view == RECORDS
         else queries.dead_letter_totals(always, by=_TOTALS[view], cursor=cursor),
     }
+    listed = view == RECORDS and context["found"].rows
+    if listed and wanted.application and who.may_act_on(wanted.application):
+        context["no_redrive"] = buttons.redrive_all(who, wanted.application, wanted.pipeline)
     url = f"{own}?{request.GET.urlencode()}" if request.GET else own
     shows = wanted.application or ""
     return page(request, who, "dead-letters", context, url=url, shows=shows, notice=notice)
@@ -71,11 +75,20 @@ def dead_letter(request: HttpRequest, who: Person, application: str, id: str) ->
     first = queries.first_failure_of_dead_letter(one)
     context: dict[str, Any] = {"found": one, "failure": failure, "first": first}
     context["discard"] = queries.discard_of(one)
+    if one.open and who.may_act_on(application):
+        context |= _refusals(one)
     if failure is None:
         context |= _record(one)
     else:
         context["shown"] = record_text.context(failure)
     return page(request, who, "dead-letters", context, template="dead_letter", shows=application)
+
+
+def _refusals(one: queries.DeadLetter) -> dict[str, str]:
+    """Return why the record cannot be redriven, and why it cannot be edited; empty: it can."""
+    wanted = queries.DeadLetterFilter()
+    redrive = actions.plan_redrive(one.application, wanted, ids=[one.id]).refused or ""
+    return {"no_redrive": redrive, "no_edit": redrive or editable(one).refusal}
 
 
 @for_people

@@ -150,9 +150,11 @@ def _current_context(who: Person, detail: queries.TaskDetail, digest: str) -> di
     now = timezone.now()
     changes = queries.task_state_changes(digest, limit=STRIP).rows
     run = detail.thread
+    of_task = buttons.for_task(who, detail, queries.application(name).state)
     return {
         "expiry_minutes": command_delivery.expiry_minutes(),
-        "buttons": buttons.for_task(who, detail, queries.application(name).state),
+        "buttons": of_task,
+        "resuming": [of_task[kind] for kind in ("SKIP_RECORD", "MEND_RECORD", "RESUME_AT")],
         "command_id": buttons.command_id(who, detail),
         "drain": queries.drain(detail.state),
         "sent_alerts": reads.messages_about_stop(detail.state),

@@ -219,3 +219,8 @@ IN_PARTS: Final = tuple(each.kind for each in _ROWS if each.applied_by is Applie
 def skips_records(kind: CommandKind) -> bool:
     """Whether a command, also a rollout, skips records: they become dead letters, or are lost."""
     return KINDS[ROLLOUTS.get(kind, kind)].how in (ResumeHow.SKIP, ResumeHow.AT)
+
+
+def changes_records(kind: CommandKind) -> bool:
+    """Whether a command, also a rollout, changes the record at which each task stopped."""
+    return KINDS[ROLLOUTS.get(kind, kind)].how is ResumeHow.MEND

@@ -23,6 +23,8 @@ from arrester.domain.wire.dead_letter_columns import MAX_RECORDS
 
 #: The most dead letters of one redrive.
 MAX_REDRIVEN: Final = 100_000
+#: The formats of dead letters that agents read back.
+READ_BACK: Final = ("avro", "delta", "json", "kafka", "orc", "parquet")
 
 
 class RedriveProgress(msgspec.Struct, frozen=True, kw_only=True):

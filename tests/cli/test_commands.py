@@ -201,13 +201,32 @@ def test_no_row_of_a_record_has_the_message_of_another_one(
 def test_a_skip_asks_about_a_record_that_nothing_stores(arrester: Arrester, story: Story) -> None:
     skip = ("skip", "flights/delays/JFK", "--reason", "a typo")
     story.pauses("JFK")
-    assert "LOST" not in arrester(*skip).err
+    assert "becomes a dead letter in /data/dlq/flights, with your reason." in arrester(*skip).err
     stores_none = replace(POLICY, dead_letter_format=None, dead_letter_place=None)
     story.starts(policy=stores_none)
     done = arrester(*skip)
-    assert done.code == 2 and "It is LOST: the pipeline stores no dead letters" in done.err
+    assert done.code == 2 and "only in the log (without its masked fields), for 30" in done.err
+    assert "this pipeline stores no dead letters (errors.dlq.enable)." in done.err
     assert "skipped records  LOST" in arrester(*skip, "--dry-run").out
+    assert (
+        "The changed record is processed in place of the failed one, which is only in the log"
+        in (arrester("mend", *skip[1:], "--patch", '[{"op": "remove", "path": "/value"}]').err)
+    )
     assert queries.commands().rows == ()
+
+
+def test_a_discard_names_where_the_records_stay(arrester: Arrester, story: Story) -> None:
+    story.skips("JFK", 3)
+    discard = ("dead-letters", "discard", "flights", "--pipeline", "delays", "--reason", "x")
+    asked = arrester(*discard)
+    assert asked.code == 2 and asked.err.startswith(
+        "arrester: Discard all dead letters of the filter that wait of flights? The records stay at"
+        " their destination, such as /data/dlq/flights. The server lists them for 30 days after"
+        " they were skipped. Without a terminal"
+    )
+    plan = arrester(*discard, "--dry-run").out
+    assert "dead letters  3" in plan and "afterwards    The records stay" in plan
+    assert queries.count_open_dead_letters(queries.DeadLetterFilter(), limit=9) == 3
 
 
 def completed(words: list[str], begun: str) -> list[str]:

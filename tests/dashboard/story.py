@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+from msgspec.structs import replace
+
 from arrester.controlplane import actions, queries
 from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.redis import redis_client
@@ -127,6 +129,12 @@ POLICY = PipelineDescribed(
     dead_letter_place="/data/dlq/flights",
     uncaught="SHUTDOWN_CLIENT",
 )
+#: By what becomes of skipped records: what the agent reports of its pipeline.
+POLICIES = {
+    "STORED": POLICY,
+    "LOST": replace(POLICY, dead_letter_format=None, dead_letter_place=None),
+    "UNKNOWN": None,
+}
 
 
 @dataclass(slots=True)

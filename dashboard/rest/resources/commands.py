@@ -145,7 +145,7 @@ class DryRunSerializer(StructSerializer):
 
     class Meta:
         struct = actions.DryRun
-        fields = ("tasks", "total", "instances", "refused", "skipped")
+        fields = ("tasks", "total", "instances", "refused", "skipped", "afterwards")
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_tasks(self, found: actions.DryRun) -> list[str]:

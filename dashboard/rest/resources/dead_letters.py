@@ -99,6 +99,9 @@ class NewDiscardSerializer(FilterSerializer):
     id = serializers.UUIDField(required=False, help_text=base.AN_ID)
     application = serializers.CharField()
     reason = serializers.CharField(max_length=1000)
+    dry_run = serializers.BooleanField(
+        default=False, help_text="Return what would be discarded, and discard nothing."
+    )
     ids = serializers.ListField(
         child=serializers.CharField(), required=False, max_length=actions.MAX_IDS
     )
@@ -106,13 +109,13 @@ class NewDiscardSerializer(FilterSerializer):
 
     class Meta:
         struct = queries.DeadLetterFilter
-        fields = ("id", "application", "reason", "ids", *struct.__struct_fields__)
+        fields = ("id", "application", "reason", "dry_run", "ids", *struct.__struct_fields__)
 
 
 class DiscardedSerializer(StructSerializer):
     class Meta:
         struct = actions.Discarded
-        fields = ("discarded", "unchanged", "more")
+        fields = ("discarded", "unchanged", "more", "afterwards")
 
 
 class DeadLetterListView(base.ListView):
@@ -150,11 +153,15 @@ class DiscardView(base.RestView):
     def post(self, request: Request) -> Response:
         """Discard dead letters of an application that wait: the server does not redrive them.
 
-        Others are unchanged. At least one filter or `ids` is required.
+        Others are unchanged. At least one filter or `ids` is required. With `dry_run` nothing is
+        discarded.
         """
         given = base.values(NewDiscardSerializer, request.data)
         wanted = base.pop_filter(NewDiscardSerializer, given)
         check_cause(wanted)
+        if given["dry_run"]:
+            plan = actions.plan_discard(wanted.application, wanted=wanted, ids=given.get("ids"))
+            return Response(DiscardedSerializer(plan).data)
         done = actions.discard_dead_letters(
             wanted.application,
             wanted=wanted,

@@ -9,8 +9,10 @@ from arrester.domain.commands.recipients import (
     instance_of_run,
     open_commands,
     restartable,
+    run_at,
     runs,
 )
+from arrester.domain.commands.redrive import READ_BACK
 from arrester.domain.commands.refusals.in_progress import in_progress
 from arrester.domain.commands.request import CommandRequest
 from arrester.domain.events import CommandKind
@@ -103,8 +105,31 @@ def redrive_refusal(requested: CommandRequest, state: StreamState) -> str | None
     older = unknown_command(runs_there, state)
     if older is not None:
         return older
+    unreadable = _unreadable_format(requested, state)
+    if unreadable is not None:
+        return unreadable
     if requested.redrive is not None and not requested.redrive.records:
         return "none of these dead letters waits"
+    return None
+
+
+def _unreadable_format(requested: CommandRequest, state: StreamState) -> str | None:
+    """Return why the agent cannot read the dead letters of a run back; None: it can, or its run
+    has not reported how it stores them."""
+    thread = run_at(state, requested.pipeline, requested.checkpoint)
+    if thread is None or thread.policy is None:
+        return None
+    format, instead = thread.policy.dead_letter_format, "; call agent.redrive instead"
+    if format is None:
+        return (
+            f"{thread.pipeline} stores no dead letters now (errors.dlq.enable), so its agent cannot"
+            f" read them{instead}"
+        )
+    if format not in READ_BACK:
+        return (
+            f"{thread.pipeline} stores dead letters as {format}; agents read back"
+            f" {', '.join(READ_BACK)}{instead}"
+        )
     return None
 
 
