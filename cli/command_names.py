@@ -25,6 +25,7 @@ REST_COMMANDS: dict[str, dict[str, str]] = {
         "mend": "task_commands",
         "pause": "task_commands",
         "restart": "task_commands",
+        "cancel": "cancel",
         "shutdown": "application_commands",
         "start": "application_commands",
     },

@@ -24,6 +24,8 @@ from arrester.domain.events import CommandKind
 from arrester.domain.identity.uuids import uuid7
 from arrester.domain.python_versions import UTC
 
+#: The path of redrives.
+REDRIVE = "dead-letters/redrive"
 FINAL = ("APPLIED", "REFUSED", "EXPIRED", "CANCELLED")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -111,8 +113,12 @@ def issue(
 
 def _afterwards(session: Session, body: dict[str, Any], path: str) -> str:
     """Return where the records are after the command, for the question; empty: it changes none."""
-    kind = None if body.get("kind") is None else CommandKind(body["kind"])
-    if kind is None or not (skips_records(kind) or changes_records(kind)):
+    if path == REDRIVE:
+        found = session.client.post(path, body | {"dry_run": True})
+        waiting = (found.get("waiting") or {}).get("text")
+        return f" {output.plain(waiting)}." if waiting else ""
+    kind = CommandKind(body["kind"])
+    if not (skips_records(kind) or changes_records(kind)):
         return ""
     found = session.client.post(path, body | {"dry_run": True})
     # A server of an older version has no words for it.
@@ -134,6 +140,8 @@ def _dry_run(kind: str, found: Json) -> list[tuple[str, object]]:
     else:
         about = [("tasks", found["total"]), ("instances", len(found["instances"]))]
     dry_run = ("dry run", f"{kind}; nothing was issued")
+    if waiting := (found.get("waiting") or {}).get("text"):
+        about.append(("waiting", waiting))
     if found.get("skipped"):
         about.append(("skipped records", found["skipped"]))
     if found.get("afterwards"):

@@ -245,9 +245,12 @@ def redriven(
     return event(data, minute=minute)
 
 
-def held(count: int, *, key: str = "JFK", minute: int = 0) -> Event:
+def held(
+    count: int, *, key: str = "JFK", minute: int = 0, processed_until: int | None = None
+) -> Event:
     """Return the event about the held records of a task."""
-    return event(RecordsHeld(task=key, held=count), minute=minute)
+    data = RecordsHeld(task=key, held=count, processed_until=processed_until)
+    return event(data, minute=minute)
 
 
 def _dead_letter_columns(count: int) -> st.SearchStrategy[DeadLetterColumns]:

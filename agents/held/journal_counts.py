@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 from arrester.agents.journal.entries import Chunk, Cursor, HeldCount
 from arrester.agents.journal.ledger import Ledger, SavedRows
 from arrester.agents.journal.task_ledger import TaskLedger
 from arrester.domain.events import RecordsHeld
+
+#: The lowest position, and one more than the highest.
+FIRST_POSITION: Final = -(2**63)
+NO_POSITION_AFTER: Final = 2**63
 
 
 def counts_by_entry(
@@ -69,11 +74,46 @@ def records_held(task: TaskLedger, held: HeldCount) -> RecordsHeld:
 
 
 def records_left(
-    task: TaskLedger, chunk: Chunk, held_rows: Sequence[tuple[SavedRows, HeldCount]]
+    task: TaskLedger,
+    chunk: Chunk,
+    held_rows: Sequence[tuple[SavedRows, HeldCount]],
+    *,
+    redrives: Collection[int] = (),
 ) -> RecordsHeld:
-    """Return the event of the rows that a task holds after a chunk of them."""
-    first = _first_position_after(task, chunk, held_rows)
-    return RecordsHeld(task=chunk.task, held=task.held - chunk.taken, first_position=first)
+    """Return the event of the rows that a task holds after a chunk of them.
+
+    `redrives` are the entries of redrives, whose records of the chunk are processed.
+    """
+    return RecordsHeld(
+        task=chunk.task,
+        held=task.held - chunk.taken,
+        first_position=_first_position_after(task, chunk, held_rows),
+        processed_until=processed_until(chunk, held_rows, redrives),
+    )
+
+
+def processed_until(
+    chunk: Chunk, held_rows: Sequence[tuple[SavedRows, HeldCount]], redrives: Collection[int]
+) -> int | None:
+    """Return the position up to which the redriven records of a task are processed after a chunk.
+
+    `held_rows` are the rows that the task holds before it, `redrives` the entries of redrives.
+    None: the chunk has no redriven records, or a position is not known.
+    """
+    end, first_left = chunk.end, NO_POSITION_AFTER
+    counts = [(saved.entry, held) for saved, held in held_rows if saved.entry in redrives]
+    if not any(chunk.start.entry <= entry <= end.entry for entry, _ in counts):
+        return None
+    for entry, held in counts:
+        if entry < end.entry:
+            continue
+        if held.first is None or held.last is None:
+            return None
+        if entry > end.entry or end.position is None:
+            first_left = min(first_left, held.first)
+        elif held.last >= end.position:
+            first_left = min(first_left, max(held.first, end.position))
+    return None if first_left == FIRST_POSITION else first_left - 1
 
 
 def may_have_rows(chunk: Chunk, saved: SavedRows) -> bool:

@@ -114,6 +114,11 @@ class Ledger(msgspec.Struct, kw_only=True):
         id = self.task_id(key)
         return self.tasks.get(id.digest) or TaskLedger(state=TaskState(id=id))
 
+    @property
+    def redrives(self) -> set[int]:
+        """The numbers of the entries that hold redriven records; their folders have them."""
+        return {int(name.partition("-")[0]) for name in self.redriven}
+
     def blocked(self, batch: int) -> list[str | None]:
         """Return the tasks whose rows in a micro-batch are held."""
         return [each.state.id.key for each in self.tasks.values() if each.is_blocked_in(batch)]

@@ -22,7 +22,7 @@ from arrester.cli.commands.lists import (
 )
 from arrester.cli.commands.token import confirm
 from arrester.cli.exit_codes import InvalidInput
-from arrester.cli.issue import IssueOptions, issue, issue_options
+from arrester.cli.issue import REDRIVE, IssueOptions, issue, issue_options
 from arrester.cli.names import near_applications, task_name
 from arrester.cli.output import Column, Row, age
 from arrester.cli.session import Session, with_options, with_session
@@ -199,7 +199,7 @@ def redrive(
             settings,
             subject=application,
             question=f"Redrive {what} of {application}?",
-            path="dead-letters/redrive",
+            path=REDRIVE,
         )
 
 

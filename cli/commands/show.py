@@ -98,7 +98,10 @@ def _show_command(command: Json) -> None:
 
 def _redrive_progress(progress: Json) -> str:
     names = ("issued", "redriven", "processed", "failed_again", "discarded", "not_taken")
-    return ", ".join(f"{progress[name]:,} {name.replace('_', ' ')}" for name in names)
+    counts = ", ".join(f"{progress[name]:,} {name.replace('_', ' ')}" for name in names)
+    # A server of an older version does not have it.
+    waiting = (progress.get("waiting") or {}).get("text")
+    return f"{counts}; {waiting}" if waiting else counts
 
 
 def _show_group(group: Json) -> None:

@@ -24,6 +24,7 @@ from arrester.controlplane.views.dead_letter_selection import (
 from arrester.domain.commands.recipients import instance_of_run
 from arrester.domain.commands.redrive import (
     MAX_REDRIVEN,
+    WaitingRecords,
     check_redrive,
     next_redrive_step,
 )
@@ -57,6 +58,8 @@ class RedrivePlan(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description=f"More match: a redrive takes {MAX_REDRIVEN:,}, those decided first."),
     ]
     tasks: Annotated[int, Meta(description="The number of tasks of these records.")]
+    #: Those that would wait for stopped tasks.
+    waiting: WaitingRecords
     refused: Annotated[
         str | None, Meta(description="Why the state forbids the redrive; null: it does not.")
     ]
@@ -71,7 +74,7 @@ def plan_redrive(
 ) -> RedrivePlan:
     """Return what a redrive would do, and change nothing. Raises what `start_redrive` raises."""
     access.require(application)
-    selected, more = _select(application, wanted, ids)
+    selected, stopped, more = _select(application, wanted, ids)
     requested = _request(selected, redrive, actor="", reason=None)
     state = projections.current_states(application, pipelines=[selected[0].pipeline])
     return RedrivePlan(
@@ -80,6 +83,7 @@ def plan_redrive(
         records=len(selected),
         more=more,
         tasks=len({each.task for each in selected}),
+        waiting=redrive_progress.would_wait(selected, stopped),
         refused=refusal(requested, state),
     )
 
@@ -107,7 +111,7 @@ def start_redrive(
         if (known.kind, known.application) != (CommandKind.REDRIVE, application):
             raise InvalidValue("id", str(id), "an id that no other command has")
         return known
-    selected, _ = _select(application, wanted, ids)
+    selected, _, _ = _select(application, wanted, ids)
     requested = _request(selected, redrive, id=id, actor=actor, reason=reason)
     check(requested, now=datetime.now(UTC))
     redrive_progress.keep(application, id, selected)
@@ -178,8 +182,12 @@ def _issue(command: CommandState, part: RedriveSlice, *, number: int, now: datet
 
 def _select(
     application: str, wanted: DeadLetterFilter, ids: Collection[str] | None
-) -> tuple[list[OpenDeadLetter], bool]:
-    """Return the dead letters of a redrive, and whether more match."""
+) -> tuple[list[OpenDeadLetter], set[UUID], bool]:
+    """Return the dead letters of a redrive, those of stopped tasks last, these tasks, and whether
+    more match.
+
+    What waits for a stopped task is no test of a change: the first waves have the others.
+    """
     if ids is not None and len(ids) > MAX_REDRIVEN:
         raise InvalidValue("ids", len(ids), f"at most {MAX_REDRIVEN:,} dead letters")
     own = replace(wanted, application=application)
@@ -190,7 +198,10 @@ def _select(
     if len(places) > 1:
         names = ", ".join(f"{pipeline} at {checkpoint}" for pipeline, checkpoint in places[:3])
         raise InvalidValue("dead_letters", names, "those of one pipeline and one checkpoint")
-    return found[:MAX_REDRIVEN], len(found) > MAX_REDRIVEN
+    chosen = found[:MAX_REDRIVEN]
+    stopped = redrive_progress.stopped_tasks({each.task for each in chosen})
+    in_order = sorted(chosen, key=lambda each: each.task in stopped)
+    return in_order, stopped, len(found) > MAX_REDRIVEN
 
 
 def _request(

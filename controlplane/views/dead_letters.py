@@ -122,16 +122,21 @@ class _Writer:
             ids = redriven_ids(self._application, run, data)
             _mark_redriven(self._application, ids, stored.sequence, data.redrive, self._tables)
             self._has_redriven = True
-        elif isinstance(data, RecordsHeld) and not data.held and self._redriven_exist():
+        elif isinstance(data, RecordsHeld) and self._has_processed(data):
             self.flush()
             task = task_id(self._application, run, data.task).digest
-            _mark_processed(self._application, task, self._tables)
+            until = data.processed_until if data.held else None
+            _mark_processed(self._application, task, until, self._tables)
 
     def flush(self) -> None:
         """Write the dead letters so far."""
         if self._rows:
             _write(self._application, [*self._rows.values()], self._causes, self._tables)
             self._rows, self._causes = {}, {}
+
+    def _has_processed(self, data: RecordsHeld) -> bool:
+        """Whether redriven records of a task may be processed since."""
+        return (not data.held or data.processed_until is not None) and self._redriven_exist()
 
     def _redriven_exist(self) -> bool:
         if self._has_redriven is None:
@@ -225,15 +230,13 @@ def _mark_discarded(application: str, ids: Sequence[bytes], sequence: int, table
     )
 
 
-def _mark_processed(application: str, task: str, tables: Tables) -> None:
-    """Mark the redriven dead letters of a task that holds no record as PROCESSED."""
-    _set_status(
-        application,
-        tables,
-        DeadLetterStatus.PROCESSED,
-        f"each.task = %s AND each.status = {DeadLetterStatus.REDRIVEN:d}",
-        [task],
-    )
+def _mark_processed(application: str, task: str, until: int | None, tables: Tables) -> None:
+    """Mark the redriven dead letters of a task as PROCESSED: all, or those up to a position."""
+    where = f"each.task = %s AND each.status = {DeadLetterStatus.REDRIVEN:d}"
+    values: list[Any] = [task]
+    if until is not None:
+        where, values = f"{where} AND each.position <= %s", [task, until]
+    _set_status(application, tables, DeadLetterStatus.PROCESSED, where, values)
 
 
 def _set_status(

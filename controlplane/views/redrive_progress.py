@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -14,13 +15,17 @@ from arrester.controlplane import models
 from arrester.controlplane.models import DeadLetterStatus
 from arrester.controlplane.views import row_mapping
 from arrester.controlplane.views.dead_letter_selection import OpenDeadLetter
-from arrester.domain.commands.redrive import RedriveProgress
+from arrester.domain.commands.redrive import RedriveProgress, WaitingRecords
 from arrester.domain.events import ChosenDeadLetters, RedriveSlice
 from arrester.domain.identity.dead_letter_ids import ID_BYTES, split_ids
-from arrester.domain.state.states import CommandState, CommandStatus
+from arrester.domain.state.states import CommandState, CommandStatus, TaskStatus
 
 #: They are kept for this time at least: the command is issued after them.
 _KEPT: Final = timedelta(hours=1)
+#: The most stopped tasks that are named.
+_NAMED_TASKS: Final = 3
+#: Of a task that processes nothing until a person or a new run lets it continue.
+_IS_STOPPED: Final = f"task.status <> '{TaskStatus.RUNNING}'"
 
 
 def keep(application: str, id: UUID, selected: Sequence[OpenDeadLetter]) -> None:
@@ -112,7 +117,55 @@ def progress_of(command: CommandState) -> RedriveProgress:
         processed=counts[DeadLetterStatus.PROCESSED],
         failed_again=counts[DeadLetterStatus.FAILED_AGAIN],
         discarded=counts[DeadLetterStatus.DISCARDED],
+        waiting=_waiting(command) if counts[DeadLetterStatus.REDRIVEN] else WaitingRecords(),
     )
+
+
+def _waiting(command: CommandState) -> WaitingRecords:
+    """Return the redriven dead letters whose tasks are stopped."""
+    of_task = (
+        "SELECT task.digest, count(*) AS records, count(*) FILTER"
+        " (WHERE each.position = (task.state::json ->> 'position')::bigint) AS again"
+        " FROM dead_letter AS each JOIN task ON task.digest = each.task"
+        f" WHERE each.redrive = %s AND each.status = {DeadLetterStatus.REDRIVEN:d} AND each.stream"
+        f" = (SELECT id FROM stream WHERE application = %s) AND {_IS_STOPPED} GROUP BY 1"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT digest, sum(records) OVER (), count(*) OVER (), sum(again) OVER ()"
+            f" FROM ({of_task}) AS of_task ORDER BY records DESC, digest LIMIT %s",
+            [command.id, command.application, _NAMED_TASKS],
+        )
+        rows = cursor.fetchall()
+    if not rows:
+        return WaitingRecords()
+    _, records, tasks, again = rows[0]
+    names = _names([digest for digest, *_ in rows])
+    return WaitingRecords(records=int(records), tasks=tasks, names=names, stopped_again=int(again))
+
+
+def would_wait(selected: Sequence[OpenDeadLetter], stopped: Collection[UUID]) -> WaitingRecords:
+    """Return those of some dead letters whose tasks are stopped."""
+    counted = Counter(each.task for each in selected if each.task in stopped)
+    first = [task for task, _ in counted.most_common(_NAMED_TASKS)]
+    return WaitingRecords(records=counted.total(), tasks=len(counted), names=_names(first))
+
+
+def stopped_tasks(tasks: Collection[UUID]) -> set[UUID]:
+    """Return those of some tasks that are stopped."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT digest FROM task WHERE digest = ANY(%s::uuid[]) AND {_IS_STOPPED}",
+            [list(tasks)],
+        )
+        return {digest for (digest,) in cursor.fetchall()}
+
+
+def _names(digests: Sequence[UUID]) -> tuple[str, ...]:
+    """Return the printed names of tasks, in this order."""
+    found = row_mapping.TASKS.load_readable("digest = ANY(%s::uuid[])", [list(digests)])
+    names = {UUID(hex=each.id.digest): each.id.printed for each in found}
+    return tuple(names[each] for each in digests if each in names)
 
 
 def redrive_totals(application: str, redrive: UUID) -> dict[DeadLetterStatus, int]:

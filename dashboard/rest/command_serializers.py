@@ -10,7 +10,7 @@ from rest_framework import serializers
 from arrester.controlplane import queries
 from arrester.dashboard.rest.command_fields import kinds_with
 from arrester.dashboard.rest.struct_serializers import IfSet, StructSerializer
-from arrester.domain.commands.redrive import RedriveProgress
+from arrester.domain.commands.redrive import RedriveProgress, WaitingRecords
 from arrester.domain.commands.rollout import Progress
 from arrester.domain.commands.verdict import NextStop, Verdict
 from arrester.domain.events import Redrive, Rollout
@@ -101,11 +101,21 @@ class ProgressSerializer(StructSerializer):
         fields = ("issued", "open", "applied", "not_applied", "stopped_again", "waiting")
 
 
+class WaitingRecordsSerializer(StructSerializer):
+    class Meta:
+        struct = WaitingRecords
+        fields = ("records", "tasks", "stopped_again", "text")
+
+
 class RedriveProgressSerializer(StructSerializer):
+    waiting = WaitingRecordsSerializer(
+        help_text="Of the redriven ones, those that wait for a stopped task."
+    )
+
     class Meta:
         struct = RedriveProgress
         fields = (
-            *("issued", "open", "redriven", "processed", "failed_again", "discarded"),
+            *("issued", "open", "redriven", "waiting", "processed", "failed_again", "discarded"),
             "not_taken",
         )
 

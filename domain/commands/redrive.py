@@ -19,12 +19,39 @@ from arrester.domain.commands.rollout import (
 )
 from arrester.domain.errors import InvalidValue
 from arrester.domain.events import Redrive
+from arrester.domain.plural import plural
 from arrester.domain.wire.dead_letter_columns import MAX_RECORDS
 
 #: The most dead letters of one redrive.
 MAX_REDRIVEN: Final = 100_000
 #: The formats of dead letters that agents read back.
 READ_BACK: Final = ("avro", "delta", "json", "kafka", "orc", "parquet")
+
+
+class WaitingRecords(msgspec.Struct, frozen=True, kw_only=True):
+    """The dead letters of a redrive that wait for stopped tasks, each behind what its task holds.
+
+    They run when a person or a new run lets their task continue.
+    """
+
+    records: int = 0
+    tasks: Annotated[int, Meta(description="The number of these tasks.")] = 0
+    #: The printed names of the first of them: those with the most records.
+    names: tuple[str, ...] = ()
+    stopped_again: Annotated[
+        int, Meta(description="Of the records, those at which their task stopped again.")
+    ] = 0
+
+    @property
+    def text(self) -> Annotated[str, Meta(description="In words; empty: none waits.")]:
+        """How many wait for which tasks, in words; empty: none does."""
+        if not self.records:
+            return ""
+        tasks, more = plural(self.tasks, "stopped task"), self.tasks - len(self.names)
+        verb, names = "waits" if self.records == 1 else "wait", ", ".join(self.names)
+        text = f"{self.records:,} {verb} for {tasks}: {names}{f' and {more:,} more' * (more > 0)}"
+        again = plural(self.stopped_again, "task")
+        return f"{text} ({again} stopped again)" if self.stopped_again else text
 
 
 class RedriveProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +71,8 @@ class RedriveProgress(msgspec.Struct, frozen=True, kw_only=True):
     processed: int = 0
     failed_again: int = 0
     discarded: int = 0
+    #: Of `redriven`.
+    waiting: WaitingRecords = WaitingRecords()
 
     @property
     def not_taken(self) -> int:
@@ -67,14 +96,15 @@ def next_redrive_step(
 ) -> Issue | Wait | Finish | Stop:
     """Return what a redrive does next. It depends on stored states alone, so it may be repeated.
 
-    A slice begins when all records before it are processed or have failed again.
+    A slice begins when all records before it are processed, have failed again, or wait for a
+    stopped task. The redrive ends when no other record is left.
     """
     if progress.not_applied is not None:
         return Stop(progress.not_applied)
-    if progress.open or progress.redriven:
+    if progress.open or progress.redriven > progress.waiting.records:
         return Wait()
     left = redrive.records - progress.issued
-    if left and progress.failed_again > progress.processed:
+    if left and progress.failed_again + progress.waiting.stopped_again > progress.processed:
         return Stop(f"{_result(progress)}; {left:,} more were not redriven")
     if left:
         ends = wave_ends(redrive.records, waves=redrive.waves)
@@ -96,6 +126,8 @@ def _is_due(rate: int, progress: RedriveProgress, now: datetime) -> bool:
 
 def _result(progress: RedriveProgress) -> str:
     parts = [f"{progress.processed:,} processed", f"{progress.failed_again:,} failed again"]
+    if progress.waiting.records:
+        parts.append(progress.waiting.text)
     if progress.discarded:
         parts.append(f"{progress.discarded:,} discarded")
     if progress.not_taken:

@@ -106,8 +106,8 @@ class DeadLettersFailed(Data, frozen=True, kw_only=True, tag=True):
 class RecordsRedriven(Data, frozen=True, kw_only=True, tag=True):
     """Dead letters of a task are held, to be processed again.
 
-    They are processed when the task holds no record any more, unless a later event reports one of
-    them as a dead letter again. Many of one task are several events.
+    RecordsHeld reports when they are processed, unless a later event reports one of them as a dead
+    letter again. Many of one task are several events.
     """
 
     task: str | None

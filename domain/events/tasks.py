@@ -41,6 +41,9 @@ class RecordsHeld(Data, frozen=True, kw_only=True, tag=True):
     task: str | None
     held: Count
     first_position: Position | None = None
+    #: Its redriven records up to this position are processed; None: it is not reported. If it holds
+    #: no record, all are.
+    processed_until: Position | None = None
 
 
 class TaskResumed(Data, frozen=True, kw_only=True, tag=True):

@@ -201,11 +201,11 @@ class Committer:
         """Record that the sink returned for the open chunks."""
         at, ledger = self.clock(), self.journal.ledger
         held_rows = ledger.held_rows([chunk.task for chunk in ledger.open_chunks])
-        events = tuple(
-            self.event_factory.event(
-                records_left(ledger.task(chunk.task), chunk, held_rows[chunk.task]), at
-            )
-            for chunk in ledger.open_chunks
+        redrives = ledger.redrives
+        held = (
+            records_left(ledger.task(each.task), each, held_rows[each.task], redrives=redrives)
+            for each in ledger.open_chunks
         )
+        events = tuple(self.event_factory.event(each, at) for each in held)
         epoch = self.event_factory.run.epoch
         self.journal.append(Entry(kind=EntryKind.DRAINED, at=at, epoch=epoch, events=events))

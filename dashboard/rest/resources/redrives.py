@@ -10,7 +10,10 @@ from rest_framework.response import Response
 
 from arrester.controlplane import actions
 from arrester.dashboard.rest import base, field_types
-from arrester.dashboard.rest.command_serializers import CommandSerializer
+from arrester.dashboard.rest.command_serializers import (
+    CommandSerializer,
+    WaitingRecordsSerializer,
+)
 from arrester.dashboard.rest.problems import REFUSED
 from arrester.dashboard.rest.resources.dead_letters import DeadLetterQuerySerializer
 from arrester.dashboard.rest.struct_serializers import StructSerializer
@@ -45,9 +48,13 @@ class NewRedriveSerializer(DeadLetterQuerySerializer):
 
 
 class RedrivePlanSerializer(StructSerializer):
+    waiting = WaitingRecordsSerializer(
+        help_text="Those that would wait for stopped tasks; they are redriven last."
+    )
+
     class Meta:
         struct = actions.RedrivePlan
-        fields = ("pipeline", "checkpoint", "records", "more", "tasks", "refused")
+        fields = ("pipeline", "checkpoint", "records", "more", "tasks", "waiting", "refused")
 
 
 class RedriveView(base.RestView):

@@ -13,7 +13,7 @@ from arrester.controlplane import actions, models, queries
 from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.queries import DeadLetterFilter
 from arrester.controlplane.redis import redis_client
-from arrester.domain.commands.redrive import RedriveProgress
+from arrester.domain.commands.redrive import RedriveProgress, WaitingRecords
 from arrester.domain.errors import CommandForbidden, InvalidValue
 from arrester.domain.events import (
     CommandApplied,
@@ -23,6 +23,8 @@ from arrester.domain.events import (
     Event,
     InstanceStopped,
     Redrive,
+    ResumeHow,
+    TaskResumed,
 )
 from arrester.domain.identity import redis_keys
 from arrester.domain.identity.dead_letter_ids import dead_letter_ids, split_ids
@@ -30,7 +32,16 @@ from arrester.domain.state.states import CommandState, CommandStatus
 from arrester.domain.wire import command_codec
 from tests import histories
 from tests.controlplane import streams
-from tests.histories import APPLICATION, JFK, OTHER_INSTANCE, RUN, dead_lettered, held, redriven
+from tests.histories import (
+    APPLICATION,
+    JFK,
+    OTHER_INSTANCE,
+    RUN,
+    dead_lettered,
+    held,
+    paused,
+    redriven,
+)
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
 POSITIONS = list(range(20, 0, -1))
@@ -255,6 +266,110 @@ def test_one_redrive_of_a_pipeline_at_a_time(skipped: Redis) -> None:
     send(skipped, [replace(dead_lettered([1]), run=other)])
     with pytest.raises(InvalidValue, match="one pipeline and one checkpoint"):
         start()
+
+
+def take(redis: Redis) -> dict[str, list[int]]:
+    """Take the records of the one command, as an agent does; return their positions by task."""
+    (command,) = relayed(redis)
+    assert command.dead_letters is not None and command.part_of is not None
+    ids = split_ids(command.dead_letters.ids)
+    taken: dict[str, list[int]] = {}
+    for key in ("EWR", "JFK", "LGA"):
+        names = (APPLICATION, RUN.pipeline, RUN.checkpoint, key)
+        known = dict(zip(dead_letter_ids(*names, range(1, 6)), range(1, 6), strict=True))
+        if positions := [known[id] for id in ids if id in known]:
+            taken[key] = positions
+    done = [redriven(each, key=key, redrive=command.part_of) for key, each in taken.items()]
+    applied = histories.event(CommandApplied(command=command.command, detail="some"))
+    send(redis, [*done, applied])
+    return taken
+
+
+def test_stopped_tasks_delay_no_wave_and_no_other_redrive(redis: Redis) -> None:
+    skips = [dead_lettered(range(1, 6), key=key) for key in ("EWR", "JFK", "LGA")]
+    stopped = [*paused(key="EWR"), *paused(key="LGA"), held(1, key="EWR"), held(1, key="LGA")]
+    send(redis, [*histories.started(), *skips, *stopped])
+    waiting = WaitingRecords(records=10, tasks=2, names=("delays_EWR", "delays_LGA"))
+    plan = actions.plan_redrive(APPLICATION, ALL)
+    assert (plan.records, plan.tasks, set(plan.waiting.names)) == (15, 3, set(waiting.names))
+    assert (plan.waiting.records, plan.waiting.tasks) == (10, 2)
+
+    command = start()
+    # The first waves have the records of the RUNNING task.
+    assert take(redis) == {"JFK": [1]}
+    actions.watch()
+    assert relayed(redis) == []  # It is not processed yet.
+    send(redis, [held(0)])
+    actions.watch()
+    assert take(redis) == {"JFK": [2, 3]}
+    send(redis, [held(1, processed_until=2)])
+    assert progress(command).processed == 2
+    actions.watch()
+    assert relayed(redis) == []
+    send(redis, [held(0)])
+    actions.watch()
+    taken = take(redis)
+    assert {key: len(each) for key, each in taken.items()} == {"EWR": 5, "JFK": 2, "LGA": 5}
+    actions.watch()
+    assert not queries.command(command.id).status.final
+    send(redis, [held(0)])
+    actions.watch()
+
+    found, after = queries.command(command.id), progress(command)
+    assert found.status is CommandStatus.APPLIED
+    assert found.outcome == f"5 processed, 0 failed again, {after.waiting.text}"
+    assert after.waiting.text.startswith("10 wait for 2 stopped tasks: delays_")
+    assert (after.processed, after.redriven, after.waiting.stopped_again) == (5, 10, 0)
+
+    # Another redrive of the pipeline begins, and what waited is processed when its task resumes.
+    send(redis, [dead_lettered([6])])
+    second = start()
+    assert relayed(redis) != []
+    resumed = TaskResumed(task="EWR", how=ResumeHow.RETRY)
+    send(redis, [histories.event(resumed), held(0, key="EWR")])
+    after = progress(command)
+    assert (after.processed, after.redriven, after.waiting.records) == (10, 5, 5)
+    assert not queries.command(second.id).status.final
+    streams.assert_exact()
+
+
+def test_a_record_at_which_its_task_stops_again_ends_the_redrive(skipped: Redis) -> None:
+    command = start()
+    (first,) = relayed(skipped)
+    applied = histories.event(CommandApplied(command=first.command, detail="some"))
+    again = [redriven([1], redrive=command.id), applied, *paused(1), held(1)]
+    send(skipped, again)
+    actions.watch()
+    found = queries.command(command.id)
+    assert found.status is CommandStatus.CANCELLED
+    assert found.outcome == (
+        "0 processed, 0 failed again, 1 waits for 1 stopped task: delays_JFK (1 task stopped"
+        " again); 19 more were not redriven"
+    )
+
+
+def test_a_killed_instance_leaves_the_waiting_records_to_the_next_run(skipped: Redis) -> None:
+    """The redrive has ended; a new run lets the task continue that a failure had stopped."""
+    send(skipped, [*paused(21), held(1)])
+    command = start(waves=False)
+    (only,) = relayed(skipped)
+    applied = histories.event(CommandApplied(command=only.command, detail="some"))
+    taken = redriven(sorted(POSITIONS), redrive=command.id)
+    send(skipped, [taken, held(21), applied])
+    actions.watch()
+    assert queries.command(command.id).status is CommandStatus.APPLIED
+    stopped = InstanceStopped(reason="killed", error=True)
+    send(skipped, [histories.event(stopped, run=None)])
+    assert progress(command).waiting.records == 20
+    run = replace(RUN, epoch=2)
+    started = [replace(each, instance=OTHER_INSTANCE) for each in histories.started()]
+    begun = [started[0], replace(started[1], run=run)]
+    resumed = [TaskResumed(task="JFK", how=ResumeHow.RESTART), held(19, processed_until=2).data]
+    events = [*begun, *(histories.event(each, run=run) for each in resumed)]
+    send(skipped, [replace(each, instance=OTHER_INSTANCE) for each in events])
+    after = progress(command)
+    assert (after.processed, after.redriven, after.waiting.records) == (2, 18, 0)
+    streams.assert_exact()
 
 
 def test_without_a_live_instance_it_is_refused(redis: Redis) -> None:

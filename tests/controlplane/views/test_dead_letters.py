@@ -178,6 +178,28 @@ def test_a_redriven_dead_letter_is_processed_or_waits_again(
     assert rebuild("--verify") == "flights: 0 rows differ\n"
 
 
+@pytest.mark.parametrize("is_one_fold", [False, True])
+def test_a_redriven_record_is_processed_while_its_task_holds_others(
+    redis: Redis, *, is_one_fold: bool
+) -> None:
+    begin = [
+        *histories.started(),
+        dead_lettered([3, 5, 8, 9]),
+        dead_lettered([4], key="EWR"),
+        redriven([4], key="EWR"),
+        redriven([3, 5, 8]),
+    ]
+    # A chunk of live records, one of redriven records, and the same once more.
+    chunks = [held(9), held(7, processed_until=5), held(7, processed_until=5)]
+    for some in [[*begin, *chunks]] if is_one_fold else [begin, *([each] for each in chunks)]:
+        send(redis, *some)
+    assert statuses() == {3: PROCESSED, 4: REDRIVEN, 5: PROCESSED, 8: REDRIVEN, 9: WAITING}
+    send(redis, dead_lettered([8], minute=1), held(2, processed_until=2**63 - 1))
+    assert statuses() == {3: PROCESSED, 4: REDRIVEN, 5: PROCESSED, 8: FAILED_AGAIN, 9: WAITING}
+    assert waiting() == 2
+    assert rebuild("--verify") == "flights: 0 rows differ\n"
+
+
 def test_the_redrive_that_took_a_dead_letter_last_has_it(redis: Redis) -> None:
     first, second = UUID(int=1), UUID(int=2)
     send(

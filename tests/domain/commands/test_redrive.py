@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from arrester.domain.commands.redrive import (
     MAX_REDRIVEN,
     RedriveProgress,
+    WaitingRecords,
     check_redrive,
     next_redrive_step,
 )
@@ -22,6 +23,13 @@ from arrester.domain.wire.dead_letter_columns import MAX_RECORDS
 
 REDRIVE = Redrive(records=100)
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+def waiting(records: int) -> WaitingRecords:
+    return WaitingRecords(records=records, tasks=5, names=("delays_a", "delays_b"))
+
+
+AGAIN = WaitingRecords(records=1, tasks=1, names=("delays_a",), stopped_again=1)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +52,31 @@ NOW = datetime(2026, 11, 20, tzinfo=UTC)
             Finish("10 processed, 80 failed again, 2 discarded, 8 not redriven"),
         ),
         (RedriveProgress(issued=11, processed=1, not_applied="no thread"), Stop("no thread")),
+        # What waits for a stopped task counts neither for nor against the next wave.
+        (RedriveProgress(issued=1, redriven=1, waiting=waiting(1)), Issue(10)),
+        (RedriveProgress(issued=11, redriven=5, processed=6, waiting=waiting(4)), Wait()),
+        (
+            RedriveProgress(issued=11, redriven=4, processed=3, failed_again=4, waiting=waiting(4)),
+            Stop(
+                "3 processed, 4 failed again, 4 wait for 5 stopped tasks: delays_a, delays_b and 3"
+                " more; 89 more were not redriven"
+            ),
+        ),
+        # But one at which its task stopped again has failed.
+        (
+            RedriveProgress(issued=1, redriven=1, waiting=AGAIN),
+            Stop(
+                "0 processed, 0 failed again, 1 waits for 1 stopped task: delays_a (1 task stopped"
+                " again); 99 more were not redriven"
+            ),
+        ),
+        (
+            RedriveProgress(issued=100, redriven=19, processed=81, waiting=waiting(19)),
+            Finish(
+                "81 processed, 0 failed again, 19 wait for 5 stopped tasks: delays_a, delays_b and"
+                " 3 more"
+            ),
+        ),
     ],
 )
 def test_the_next_step(progress: RedriveProgress, step: object) -> None:

@@ -31,6 +31,7 @@ from arrester.domain.events import (
     CommandRefused,
     RecordFailed,
     RecordsDeadLettered,
+    RecordsHeld,
     RecordsRedriven,
     ResumeHow,
 )
@@ -238,6 +239,57 @@ def test_a_redriven_record_may_stop_its_task(bench: Bench, repaired: Path) -> No
     wait_until(lambda: bench.positions("a") == [0, 3, 1, 2, 4], what="held rows")
     wait_until(lambda: bench.positions("b") == [0])
     assert len(bench.outbox.of(RecordFailed)) == 5
+
+
+@pytest.mark.parametrize("moment", ["", pytest.param("before"), pytest.param("after")])
+def test_a_redriven_record_is_reported_as_processed_while_its_task_holds_others(
+    bench: Bench, repaired: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the run is killed before or after the entry that reports it."""
+    thread = skipped(bench, repaired)
+    bench.stop()
+    thread = bench.start(bench.checking(refusing_bad(repaired), LogAndPause()))
+    append, ended = Journal.append, list[bool]()
+
+    def ends(self: Journal, entry: Any) -> Any:
+        if entry.kind != "drained" or ended or not moment:
+            return append(self, entry)
+        ended.append(True)
+        if moment == "after":
+            append(self, entry)
+        raise OSError("killed")
+
+    # The first of two redriven records passes, and the task stops at the second one.
+    good = F.when(F.col("position") == 1, F.regexp_replace("row", '"bad"', '"good"'))
+    frame = dead_letters(bench).where("task = 'a'").withColumn("row", F.coalesce(good, "row"))
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "append", ends)
+        assert redrive(thread, frame).redriven == 2
+        if moment:
+            wait_until(lambda: bool(bench.ends), what="the end of the run")
+    if moment:
+        thread = bench.start(bench.checking(refusing_bad(repaired), LogAndPause()))
+    wait_until(lambda: [each.held for each in thread.paused_tasks()] == [1], what="the stop")
+    wait_until(lambda: bool(processed(bench)), what="the report")
+
+    assert processed(bench) == [("a", 1, 1)]
+    assert bench.positions("a") == [0, 3, 1]
+    repaired.touch()
+    assert thread.apply(TaskCommand("a", how=ResumeHow.RETRY)).applied
+    wait_until(lambda: bench.positions("a") == [0, 3, 1, 2], what="held rows")
+    bench.stop()
+    [*_, last] = bench.outbox.of(RecordsHeld)
+    assert (last.task, last.held) == ("a", 0)
+
+
+def processed(bench: Bench) -> list[tuple[str | None, int, int]]:
+    """Return the reports of processed records, each with the number that is still held."""
+    held = bench.outbox.of(RecordsHeld)
+    return [
+        (each.task, each.held, each.processed_until)
+        for each in held
+        if each.held and each.processed_until is not None
+    ]
 
 
 def test_redriven_records_of_a_paused_task_wait(bench: Bench, repaired: Path) -> None:
