@@ -87,6 +87,7 @@ from arrester.controlplane.actions.quarantine import (
 from arrester.controlplane.actions.redrives import (
     RedrivePlan,
     advance_redrive,
+    no_redrive,
     plan_redrive,
     start_redrive,
 )
@@ -104,7 +105,7 @@ __all__ = [
     "change_own_password", "change_role", "check_not_locked", "command_application", "command_task",
     "command_tasks", "create_account", "create_token", "deactivate_account", "discard_dead_letters",
     "dismiss", "dismiss_one", "dismiss_tasks", "dry_run", "ensure_agent_credential", "expect",
-    "grant_role", "issue_command", "note_on_command", "note_on_group", "note_on_task",
+    "grant_role", "issue_command", "no_redrive", "note_on_command", "note_on_group", "note_on_task",
     "open_application", "plan_discard", "plan_redrive", "record_login", "record_logout",
     "record_refused_login", "record_running", "record_wrong_password", "remove_agent_credential",
     "requeue", "requeue_one", "reset_password", "resume_task", "resume_tasks", "reveal",

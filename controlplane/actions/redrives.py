@@ -43,6 +43,7 @@ from arrester.domain.events import (
 )
 from arrester.domain.identity import uuids
 from arrester.domain.json_patch import JsonPatch
+from arrester.domain.state.live_runs import live
 from arrester.domain.state.states import CommandState, if_set
 from arrester.domain.state.stream_state import StreamState
 
@@ -86,6 +87,22 @@ def plan_redrive(
         waiting=redrive_progress.would_wait(selected, stopped),
         refused=refusal(requested, state),
     )
+
+
+def no_redrive(application: str, pipeline: str | None) -> str | None:
+    """Return why no dead letter of an application, or of a pipeline of it, can be redriven now.
+
+    None: those of a live checkpoint can.
+    """
+    access.require(application)
+    threads = live(row_mapping.THREADS.load("application = %s", [application]))
+    wanted = [each for each in threads if pipeline in (None, each.pipeline)]
+    state = projections.current_states(application, pipelines=[each.pipeline for each in wanted])
+    reasons = [
+        refusal(_requested(Redrive(records=1), each.pipeline, each.checkpoint), state)
+        for each in wanted
+    ]
+    return None if not reasons or None in reasons else reasons[0]
 
 
 @access.acts
@@ -215,12 +232,17 @@ def _request(
     patch = None if redrive.patch is None else JsonPatch(redrive.patch).text
     redrive = replace(redrive, records=len(selected), patch=patch)
     check_redrive(redrive)
+    first = selected[0]
+    requested = _requested(redrive, first.pipeline, first.checkpoint)
+    return replace(requested, command=id or new_id(), actor=actor, reason=reason)
+
+
+def _requested(redrive: Redrive, pipeline: str, checkpoint: str) -> CommandRequest:
     return CommandRequest(
-        command=id or new_id(),
+        command=new_id(),
         kind=CommandKind.REDRIVE,
-        actor=actor,
-        reason=reason,
-        pipeline=selected[0].pipeline,
-        checkpoint=selected[0].checkpoint,
+        actor="",
+        pipeline=pipeline,
+        checkpoint=checkpoint,
         redrive=redrive,
     )

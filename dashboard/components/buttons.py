@@ -108,20 +108,29 @@ def for_task(
         ResumeHow.SKIP: retried,
         ResumeHow.RESTART: True,
     }
-    reasons = {
-        kind: _button(who, kind, state, task=detail.state.id).disabled for kind in TASK_KINDS
+    reasons: dict[object, str] = {
+        row.how: _button(who, kind, state, task=detail.state.id).disabled
+        for kind, row in TASK_KINDS.items()
     }
-    mend = CommandKind.MEND_RECORD
-    reasons[mend] = reasons[mend] or _not_editable(detail)
+    reasons[ResumeHow.MEND] = reasons[ResumeHow.MEND] or _not_editable(detail)
     return {
         kind.value: TaskButton(
             row,
-            disabled=reasons[kind],
+            disabled=reasons[row.how],
             primary=primary.get(row.how, False),
-            like_resume=reasons[kind] == reasons[CommandKind.RESUME_TASK],
+            like_resume=reasons[row.how] == reasons[ResumeHow.RETRY],
         )
         for kind, row in TASK_KINDS.items()
     }
+
+
+def after_failed_record(of_task: Mapping[str, TaskButton]) -> list[TaskButton]:
+    """Return those of a task's buttons that skip or change the failed record."""
+    order = (ResumeHow.SKIP, ResumeHow.MEND, ResumeHow.AT)
+    return sorted(
+        (each for each in of_task.values() if each.row.how in order),
+        key=lambda each: order.index(each.row.how),
+    )
 
 
 def _not_editable(detail: TaskDetail) -> str:
@@ -185,7 +194,6 @@ def _button(
     *,
     task: TaskId | None = None,
     pipeline: str | None = None,
-    checkpoint: str | None = None,
     force: bool = False,
 ) -> Button:
     if not who.may_act_on(state.application.name):
@@ -196,7 +204,6 @@ def _button(
         actor=who.name,
         task=task,
         pipeline=pipeline,
-        checkpoint=checkpoint,
         force=force,
     )
     return Button(refusals.refusal(requested, state) or "")
@@ -212,27 +219,6 @@ def resume_many(who: Person, application: str, fingerprint: str | None = None) -
     if not queries.paused(application, fingerprint=fingerprint, limit=1).total:
         return "each PAUSED task has an open command"
     return ""
-
-
-def redrive_all(who: Person, application: str, pipeline: str | None) -> str:
-    """Return why the dead letters of an application, or of a pipeline of it, cannot be redriven.
-
-    Empty if those of one pipeline can.
-    """
-    instances = queries.instances(application)
-    state = state_of(
-        queries.application(application).state, queries.open_commands(application), instances
-    )
-    threads = queries.threads(application)
-    state.threads.update({(each.pipeline, each.checkpoint): each for each in threads})
-    reasons = [
-        _button(
-            who, CommandKind.REDRIVE, state, pipeline=each.pipeline, checkpoint=each.checkpoint
-        ).disabled
-        for each in live(threads)
-        if pipeline in (None, each.pipeline)
-    ]
-    return "" if not reasons or "" in reasons else reasons[0]
 
 
 def command_id(who: Person, detail: TaskDetail) -> UUID:

@@ -11,7 +11,7 @@ from django.utils import timezone
 from msgspec.structs import replace
 
 from arrester.controlplane import actions, dead_letter_records, queries
-from arrester.dashboard.components import buttons, filters
+from arrester.dashboard.components import filters
 from arrester.dashboard.components.editable_records import editable
 from arrester.dashboard.page_frame import Notice, page, restore_query
 from arrester.dashboard.permissions import Person, for_people
@@ -61,7 +61,7 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
     }
     listed = view == RECORDS and context["found"].rows
     if listed and wanted.application and who.may_act_on(wanted.application):
-        context["no_redrive"] = buttons.redrive_all(who, wanted.application, wanted.pipeline)
+        context["no_redrive"] = actions.no_redrive(wanted.application, wanted.pipeline)
     url = f"{own}?{request.GET.urlencode()}" if request.GET else own
     shows = wanted.application or ""
     return page(request, who, "dead-letters", context, url=url, shows=shows, notice=notice)

@@ -154,7 +154,7 @@ def _current_context(who: Person, detail: queries.TaskDetail, digest: str) -> di
     return {
         "expiry_minutes": command_delivery.expiry_minutes(),
         "buttons": of_task,
-        "resuming": [of_task[kind] for kind in ("SKIP_RECORD", "MEND_RECORD", "RESUME_AT")],
+        "resuming": buttons.after_failed_record(of_task),
         "command_id": buttons.command_id(who, detail),
         "drain": queries.drain(detail.state),
         "sent_alerts": reads.messages_about_stop(detail.state),

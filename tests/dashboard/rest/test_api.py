@@ -592,11 +592,15 @@ def test_dead_letters_are_discarded_by_a_filter_or_by_ids(
         assert (answer.status_code, problem in answer.json()["detail"]) == (400, True), answer
     assert discard(operator, application="nowhere", ids=[first]).status_code == 404
     assert discard(operator, fingerprint="1-none").status_code == 404
+    plan = discard(operator, ids=[first, "00" * 16], dry_run=True).json()
+    assert plan.pop("afterwards").startswith("The record stays in /data/dlq/flights.")
     done = {"discarded": 1, "unchanged": 1, "more": False}
+    assert plan == done
+    done |= {"afterwards": None}
     for _ in range(2):
         assert discard(operator, ids=[first, "00" * 16]).json() == done
     rest = discard(operator, id=None, stage=NA.stage, status="open").json()
-    assert rest == {"discarded": 3, "unchanged": 0, "more": False}
+    assert rest == {"discarded": 3, "unchanged": 0, "more": False, "afterwards": None}
     (total,) = read(viewer, "dead-letters/totals")["results"]
     assert (total["count"], total["waiting"]) == (4, 0)
 

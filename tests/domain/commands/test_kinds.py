@@ -24,8 +24,6 @@ MOST_FILES = 4
 #: The server and agents issue these by themselves, or have cases for their subjects or fields.
 MORE_FILES = {
     CommandKind.RESUME_TASK: 7,
-    CommandKind.SKIP_RECORD: 5,
-    CommandKind.MEND_RECORD: 5,
     CommandKind.DISMISS_TASK: 6,
     CommandKind.SET_POLICY: 5,
     CommandKind.PAUSE_TASK: 6,

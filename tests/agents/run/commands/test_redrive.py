@@ -272,7 +272,8 @@ def test_a_redriven_record_is_reported_as_processed_while_its_task_holds_others(
     wait_until(lambda: [each.held for each in thread.paused_tasks()] == [1], what="the stop")
     wait_until(lambda: bool(processed(bench)), what="the report")
 
-    assert processed(bench) == [("a", 1, 1)]
+    # A retry that fails again reports the same once more.
+    assert set(processed(bench)) == {("a", 1, 1)}
     assert bench.positions("a") == [0, 3, 1]
     repaired.touch()
     assert thread.apply(TaskCommand("a", how=ResumeHow.RETRY)).applied
