@@ -51,8 +51,9 @@ class JsonPatch:
         operations = self._parse(text)
         if not isinstance(operations, list) or not 1 <= len(operations) <= MAX_OPERATIONS:
             raise InvalidValue("patch", text[:50], _ALLOWED)
-        #: The columns that it names.
+        #: The columns that it names, and the places that it changes.
         self.columns: set[str] = set()
+        self.paths: list[str] = []
         for operation in operations:
             self._check(operation)
         try:
@@ -97,15 +98,19 @@ class JsonPatch:
         needed = OPERATIONS[name]
         if needed not in operation:
             raise InvalidValue("patch", operation, f"an operation with {needed!r}")
-        paths = [operation.get("path"), *([operation.get("from")] if "from" in operation else [])]
-        for path in paths:
+        for path in [
+            operation.get("path"),
+            *([operation.get("from")] if "from" in operation else []),
+        ]:
             if not isinstance(path, str) or len(path) < 2 or path[0] != "/":
                 raise InvalidValue("patch", operation, "paths such as /column or /column/field")
             self.columns.add(path.split("/")[1].replace("~1", "/").replace("~0", "~"))
+            if name != "test":
+                self.paths.append(path)
 
 
 def difference(record: str, edited: str) -> JsonPatch | None:
-    """Return the patch that makes `edited` of a record: it replaces each changed column.
+    """Return the patch that makes `edited` of a record: it replaces each changed value.
 
     None: nothing differs. Raises InvalidValue if `edited` is no object with the same columns.
     """
@@ -119,12 +124,33 @@ def difference(record: str, edited: str) -> JsonPatch | None:
     if not isinstance(after, dict) or after.keys() != before.keys():
         names = ", ".join(before)
         raise InvalidValue("record", edited[:50], f"a JSON object with the columns {names}")
-    operations = [
-        {"op": "replace", "path": f"/{_escaped(name)}", "value": after[name]}
+    changed = [
+        (f"/{_escaped(name)}", loads(value), after[name])
         for name, value in before.items()
         if _differ(loads(value), after[name])
     ]
+    inner = [each for change in changed for each in _inner_changes(*change)]
+    # Changes of many values are those of their columns.
+    places = inner if len(inner) <= MAX_OPERATIONS else [(path, new) for path, _, new in changed]
+    operations = [{"op": "replace", "path": path, "value": new} for path, new in places]
     return JsonPatch(_encoder.encode(operations).decode()) if operations else None
+
+
+def _inner_changes(path: str, before: object, after: object) -> list[tuple[str, object]]:
+    """Return the places of the values that differ, each with the new value: the others keep what a
+    page does not show of them."""
+    if isinstance(before, dict) and isinstance(after, dict) and before.keys() == after.keys():
+        pairs = [(_escaped(name), before[name], after[name]) for name in before]
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        pairs = [(str(index), *each) for index, each in enumerate(zip(before, after, strict=True))]
+    else:
+        return [(path, after)]
+    return [
+        each
+        for name, old, new in pairs
+        if _differ(old, new)
+        for each in _inner_changes(f"{path}/{name}", old, new)
+    ]
 
 
 def loads(text: str | bytes | msgspec.Raw) -> Any:

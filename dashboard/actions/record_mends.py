@@ -10,7 +10,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import access, actions, queries
 from arrester.dashboard.components import command_delivery, forms
-from arrester.dashboard.components.editable_records import of_failure
+from arrester.dashboard.components.editable_records import Reviewed, of_failure
 from arrester.dashboard.pages import tasks
 from arrester.dashboard.permissions import Person, for_operators
 from arrester.dashboard.text.record_changes import changes
@@ -22,14 +22,16 @@ from arrester.domain.json_patch import JsonPatch, PatchFailed
 @require_GET
 @for_operators
 def dialog(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
-    """Show the record as JSON."""
+    """Show the record as fields and as JSON."""
     return _dialog(request, digest)
 
 
 def _dialog(
-    request: HttpRequest, digest: str, *, patch: str = "", invalid: str = ""
+    request: HttpRequest, digest: str, *, reviewed: Reviewed | None = None, invalid: str = ""
 ) -> HttpResponse:
     """Show the record to edit; with a patch, what it changes."""
+    reviewed = reviewed or Reviewed()
+    patch, invalid = reviewed.patch, invalid or reviewed.invalid
     detail = queries.task(digest)
     access.require(detail.state.id.application)
     live = command_delivery.live_instances(detail.state.id.application)
@@ -38,6 +40,7 @@ def _dialog(
         "task": detail.state,
         "found": found,
         "typed": request.POST.get("text", ""),
+        "editor": reviewed.editor or found.editor,
         "typed_reason": request.POST.get("reason", ""),
         "patch": patch,
         "recipient": command_delivery.recipient(detail.thread, live),
@@ -62,8 +65,8 @@ def review(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
     """Show what is changed; nothing is sent yet."""
     detail = queries.task(digest)
     access.require(detail.state.id.application)
-    reviewed = of_failure(detail.failure).review(request.POST.get("text", ""))
-    return _dialog(request, digest, patch=reviewed.patch, invalid=reviewed.invalid)
+    reviewed = of_failure(detail.failure).review(request.POST)
+    return _dialog(request, digest, reviewed=reviewed)
 
 
 @require_POST
@@ -72,7 +75,9 @@ def issue(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
     """Issue the command with the id of the form."""
     reason, patch = forms.reason(request), request.POST.get("patch", "")
     if reason is None:
-        return _dialog(request, digest, patch=patch, invalid=forms.REASON_REQUIRED)
+        return _dialog(
+            request, digest, reviewed=Reviewed(patch=patch), invalid=forms.REASON_REQUIRED
+        )
     id = forms.act_id(request)
     url = reverse("command", args=[id])
     act = partial(

@@ -141,6 +141,7 @@ def _of_tasks(story: Story) -> list[UserAction]:
             form={"id": str(uuid4()), "patch": json.dumps(patch)} | reason,
             steps=[
                 ("click", "#mend"),
+                ("click", "dialog [data-choose=json]"),
                 ("fill", "Record", json.dumps(RECORD | {"value": "2013,1,1,9"})),
                 ("click", "dialog [type=submit]"),
                 ("fill", "Reason", "so it is"),

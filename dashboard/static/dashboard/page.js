@@ -50,6 +50,17 @@ document.body.addEventListener("htmx:beforeSwap", (event) => {
 document.body.addEventListener("arrester:done", () => dialog?.close());
 dialog?.addEventListener("close", () => dialog.replaceChildren());
 
+// The type of a field of a record decides which values it may have.
+document.addEventListener("change", (event) => {
+  const of = event.target.dataset.kindOf;
+  const field = of && event.target.form.elements[of];
+  if (!field) return;
+  const kind = event.target.selectedOptions[0];
+  field.disabled = kind.value === "NULL";
+  if (kind.dataset.pattern) field.pattern = kind.dataset.pattern;
+  else field.removeAttribute("pattern");
+});
+
 // The button to shut down is disabled until the application's name is typed.
 document.addEventListener("input", (event) => {
   const form = event.target.closest("form[data-confirm]");
@@ -88,7 +99,11 @@ function showChoices() {
     const remembered = localStorage.getItem(CHOICE + group.dataset.choice);
     const chosen = buttons.find((button) => button.dataset.choose === remembered) ?? buttons[0];
     for (const button of buttons) button.setAttribute("aria-pressed", String(button === chosen));
-    for (const form of group.querySelectorAll("[data-form-of]")) form.hidden = form.dataset.formOf !== chosen?.dataset.choose;
+    for (const form of group.querySelectorAll("[data-form-of]")) {
+      form.hidden = form.dataset.formOf !== chosen?.dataset.choose;
+      // What is not shown is not sent.
+      if (form.matches("fieldset")) form.disabled = form.hidden;
+    }
   }
 }
 

@@ -594,7 +594,7 @@ def test_dead_letters_are_discarded_by_a_filter_or_by_ids(
     assert discard(operator, fingerprint="1-none").status_code == 404
     plan = discard(operator, ids=[first, "00" * 16], dry_run=True).json()
     assert plan.pop("afterwards").startswith("The record stays in /data/dlq/flights.")
-    done = {"discarded": 1, "unchanged": 1, "more": False}
+    done: dict[str, object] = {"discarded": 1, "unchanged": 1, "more": False}
     assert plan == done
     done |= {"afterwards": None}
     for _ in range(2):
