@@ -147,8 +147,10 @@ def _record_search(urls: embedded.Urls, random: Random, *, events: int) -> list[
             pass
     indexed = time.monotonic() - began
     with psycopg.connect(urls.migrate_database, autocommit=True) as database:
-        database.execute("VACUUM ANALYZE record_block")
-        row = database.execute("SELECT pg_total_relation_size('record_block')").fetchone()
+        database.execute("VACUUM ANALYZE record_block, record_group")
+        row = database.execute(
+            "SELECT pg_total_relation_size('record_block') + pg_total_relation_size('record_group')"
+        ).fetchone()
     assert row is not None
     value = next(iter(sample_history.records())).record or {}
     name, text = next(iter(value.items()))

@@ -36,7 +36,8 @@ ROWS: Final[Mapping[str, str]] = dict.fromkeys(
 ) | {
     "application": f"name = ANY ({_VISIBLE})",
     **dict.fromkeys(
-        ("batch", "dead_letter", "dead_letter_total", "event", "record_block", "record_index"),
+        ("batch", "dead_letter", "dead_letter_total", "event", "record_block", "record_group",
+         "record_index"),
         _OF_STREAM,
     ),
     # The text of a message names all its applications.

@@ -39,7 +39,7 @@ from arrester.controlplane.models.log import (
     Snapshot,
     Stream,
 )
-from arrester.controlplane.models.record_blocks import RecordBlock, RecordIndex
+from arrester.controlplane.models.record_blocks import RecordBlock, RecordGroup, RecordIndex
 from arrester.controlplane.models.service import (
     AgentCredential,
     AuditCheck,
@@ -67,8 +67,8 @@ __all__ = [
     "Base", "BaseState", "Batch", "BatchSeen", "Command", "DeadLetter", "DeadLetterStatus",
     "DeadLetterTotal", "ErrorGroup", "Event", "FlowHour", "FlowMinute", "FlowTotal",
     "HeldChange", "HeldMinute", "HourCount", "HourTotal", "IdsKept", "Instance", "LimitReached",
-    "LogGap", "MinuteCount", "MinuteTotal", "Quarantine", "RecordBlock", "RecordIndex",
-    "RedriveSelection", "RestToken", "RetentionRefusal", "ShadowDeadLetter",
+    "LogGap", "MinuteCount", "MinuteTotal", "Quarantine", "RecordBlock", "RecordGroup",
+    "RecordIndex", "RedriveSelection", "RestToken", "RetentionRefusal", "ShadowDeadLetter",
     "ShadowDeadLetterTotal", "ShadowRow", "Sighting", "SignOnAccount", "Snapshot", "Stream",
     "Task", "Thread", "View",
 ]  # fmt: skip

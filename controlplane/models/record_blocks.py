@@ -1,7 +1,8 @@
-"""The index of failed records by their terms. Only `store.record_index.blocks` writes it."""
+"""The index of failed records by their terms. Only `store.record_index` writes it."""
 
 from __future__ import annotations
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from arrester.controlplane.models.table import Table
@@ -26,7 +27,32 @@ class RecordBlock(Table):
 
     class Meta:
         db_table = "record_block"
-        indexes = [models.Index("received_at", name="record_block_newest")]
+
+
+class RecordGroup(Table):
+    """Many blocks of a log with their filters, ordered by bit: a search reads a few bits of each.
+
+    The rows of these blocks are deleted.
+    """
+
+    pk = models.CompositePrimaryKey("stream", "first")
+    stream = models.IntegerField()
+    #: The log positions of its first and last event.
+    first = models.BigIntegerField()
+    last = models.BigIntegerField()
+    #: When its first and its last event were received.
+    since = models.DateTimeField()
+    received_at = models.DateTimeField()
+    #: The same of each block.
+    firsts = ArrayField(models.BigIntegerField())
+    lasts = ArrayField(models.BigIntegerField())
+    sinces = ArrayField(models.DateTimeField())
+    received_ats = ArrayField(models.DateTimeField())
+    #: The first bit of all blocks, then the second one of all, and so on.
+    filters = models.BinaryField()
+
+    class Meta:
+        db_table = "record_group"
 
 
 class RecordIndex(Table):

@@ -1,5 +1,6 @@
 """The only code that touches the tables of the log: batch, event, batch_seen, stream,
-ids_kept, quarantine, limit_reached, snapshot, base, base_state, record_block and record_index.
+ids_kept, quarantine, limit_reached, snapshot, base, base_state, record_block, record_group and
+record_index.
 
 The log is append-only. Appends hold the row lock of the stream and number events without gaps, so
 a reader never misses an event.
@@ -82,12 +83,13 @@ from arrester.controlplane.store.quarantine import (
 from arrester.controlplane.store.record_index.blocks import (
     RecordBlock,
     RecordKey,
-    candidate_blocks,
     forget_blocks,
     index_again,
     index_records,
     indexed_positions,
 )
+from arrester.controlplane.store.record_index.candidates import candidate_blocks
+from arrester.controlplane.store.record_index.read_blocks import read_blocks
 from arrester.controlplane.store.record_index.terms import RecordQuery, fields_of, record_fields
 from arrester.controlplane.store.snapshot_rows import (
     LogBeginning,
@@ -146,8 +148,8 @@ __all__ = [
     "heads_of_batches", "index_again", "index_records", "indexed_positions", "last_before",
     "lay_out_rows", "limit_statements", "lock", "maintenance_lock", "mark_requeued",
     "move_cursor", "nearest_snapshot", "newest", "next_snapshot", "notify", "open_stream",
-    "position_at", "quarantined_batches", "read", "read_actions", "read_batch", "read_ends",
-    "read_events", "read_examples", "read_examples_before", "read_failed_records",
+    "position_at", "quarantined_batches", "read", "read_actions", "read_batch", "read_blocks",
+    "read_ends",    "read_events", "read_examples", "read_examples_before", "read_failed_records",
     "read_failures", "read_following", "read_group_actions", "read_next", "read_next_of_task",
     "read_next_stops", "read_notes_on_command", "read_of_task", "read_one", "read_positions",
     "read_quarantine", "read_quarantined_entry", "read_runs", "read_state_changes",

@@ -47,6 +47,12 @@ class BatchRow(NamedTuple):
     received_at: datetime
     heads: bytes
 
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> BatchRow:
+        """Return the batch of a row with COLUMNS."""
+        application, sequence, id, received_at, heads = values
+        return cls(application, sequence, id, received_at, bytes(heads))
+
     def stored(self, place: int, event: Event) -> StoredEvent:
         """Return an event of the batch with its position in the log."""
         return StoredEvent(
@@ -176,7 +182,7 @@ def _rows(keys: Sequence[tuple[int, date, int]]) -> Iterator[tuple[tuple[int, da
         parameters = [list(streams), list(days), list(sequences), READ_BYTES]
         rows = prepared_statements.rows(statement, parameters, binary=True)
         for _, stream, day, *row in rows:
-            yield (stream, day), _row(row)
+            yield (stream, day), BatchRow.of(row)
         size = sum(len(row[-1]) for row in rows)
         keys = keys[rows[-1][0] :] if rows else ()
 
@@ -194,7 +200,7 @@ def read(application: str, *, after: int, until: int) -> list[BatchRow]:
         {"application": application, "until": until, "first": after + 1, "most": READ_BYTES},
         binary=True,
     )
-    return [_row(row) for row in rows]
+    return [BatchRow.of(row) for row in rows]
 
 
 def read_failed_records(
@@ -220,23 +226,34 @@ def read_failed_records(
         },
         binary=True,
     )
-    failed: list[StoredEvent] = []
-    for *values, packed, _ in rows:
-        row = _row([application, *values])
-        events = [
-            each
-            for element in row.elements()
-            for each in _between(element, after, until)
-            if isinstance(each.event.data, RecordFailed)
-        ]
-        places = [each.sequence - row.sequence for each in events]
-        found = {} if packed is None else bodies.decode_bodies(bytes(packed), places)
-        for place, each in zip(places, events, strict=True):
-            body = found.get(place)
-            failed.append(each if body is None else _with_body(each, body))
+    failed = [
+        each
+        for *values, packed, _ in rows
+        for each in failed_records_in(BatchRow.of([application, *values]), packed, after, until)
+    ]
     # None: the rest of the log was dropped.
     end = rows[-1][0] + rows[-1][-1] - 1 if rows else until
     return failed, min(until, end)
+
+
+def failed_records_in(
+    row: BatchRow, packed: bytes | None, after: int, until: int
+) -> Iterator[StoredEvent]:
+    """Yield the RecordFailed events of a batch after one position up to another.
+
+    They have their bodies, of which `packed` has those of the batch.
+    """
+    events = [
+        each
+        for element in row.elements()
+        for each in _between(element, after, until)
+        if isinstance(each.event.data, RecordFailed)
+    ]
+    places = [each.sequence - row.sequence for each in events]
+    found = {} if packed is None else bodies.decode_bodies(bytes(packed), places)
+    for place, each in zip(places, events, strict=True):
+        body = found.get(place)
+        yield each if body is None else _with_body(each, body)
 
 
 def _between(stored: Stored, after: int, until: int) -> Iterator[StoredEvent]:
@@ -292,7 +309,7 @@ def read_after(positions: Mapping[str, int], *, share: int) -> list[BatchRow]:
         [list(positions), list(positions.values()), share, READ_BYTES // len(positions)],
         binary=True,
     )
-    return [_row(row) for row in rows]
+    return [BatchRow.of(row) for row in rows]
 
 
 def read_containing(application: str, sequence: int) -> BatchRow | None:
@@ -307,12 +324,7 @@ def read_containing(application: str, sequence: int) -> BatchRow | None:
     )
     if not rows or sequence >= rows[0][1] + rows[0][-1]:
         return None
-    return _row(rows[0][:-1])
-
-
-def _row(values: Sequence[Any]) -> BatchRow:
-    application, sequence, id, received_at, heads = values
-    return BatchRow(application, sequence, id, received_at, bytes(heads))
+    return BatchRow.of(rows[0][:-1])
 
 
 class _BatchBodies(NamedTuple):

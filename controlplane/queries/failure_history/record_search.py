@@ -119,7 +119,7 @@ def _tail(stream: LogStream, indexed: int) -> RecordBlock | None:
     if stream.sequence <= indexed or stream.received_at is None:
         return None
     first = max(indexed, stream.sequence - _TAIL) + 1
-    return RecordBlock(stream.id, first, stream.sequence, stream.received_at)
+    return RecordBlock(stream.id, first, stream.sequence, None, stream.received_at)
 
 
 def _newest_first(
@@ -147,7 +147,7 @@ class _Search:
     def run(self, blocks: Iterable[RecordBlock]) -> None:
         """Read blocks, newest first, until the page is full or `_BLOCKS` are read."""
         left = _BLOCKS
-        for block in blocks:
+        for block, failures in store.read_blocks(blocks, self.streams):
             newest = block.newest()
             if self._is_full(newest):
                 break
@@ -155,7 +155,8 @@ class _Search:
                 self.searched_until = block.received_at
                 self.end = (*newest[:2], newest[2] + 1)
                 break
-            self._read(block)
+            for each in failures:
+                self._match((each.received_at, block.stream, each.sequence), each)
             # The block in which the last page ended is read again, one of each log at most.
             left -= self.before is None or newest < self.before
         self.found.sort(key=lambda each: each[0], reverse=True)
@@ -171,15 +172,6 @@ class _Search:
         if len(self.found) <= self.limit:
             return False
         return sum(key > newest for key, *_ in self.found) > self.limit
-
-    def _read(self, block: RecordBlock) -> None:
-        after = block.first - 1
-        while after < block.last:
-            failures, after = store.read_failed_records(
-                self.streams[block.stream].application, after=after, until=block.last, most=_TAIL
-            )
-            for each in failures:
-                self._match((each.received_at, block.stream, each.sequence), each)
 
     def _match(self, key: RecordKey, failure: StoredEvent) -> None:
         if self.before is not None and key >= self.before:

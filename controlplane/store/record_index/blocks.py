@@ -6,36 +6,23 @@ all filters, and then few blocks of the log. The index follows the log and is de
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
-from hashlib import blake2b
-from struct import Struct
 from typing import Final, NamedTuple
 
 from django.db import connection, transaction
 
 from arrester.controlplane.store import batches, prepared_statements
+from arrester.controlplane.store.record_index import groups
+from arrester.controlplane.store.record_index.filters import BITS, BITS_PER_TERM, filter_of
 from arrester.controlplane.store.record_index.terms import fields_of, terms_of
 from arrester.controlplane.store.streams import LogStream
 from arrester.domain.events import RecordFailed, StoredEvent
 
-#: One of 7,000 blocks without a term passes its filter.
-BITS_PER_TERM: Final = 20
-_HASHES: Final = 8
-#: With other columns a row of this filter fits four times into a page of PostgreSQL.
-_BITS: Final = 8 * 1_900
-TERMS_PER_BLOCK: Final = _BITS // BITS_PER_TERM
+TERMS_PER_BLOCK: Final = BITS // BITS_PER_TERM
 #: The most batches that are indexed in one transaction.
 _BATCHES: Final = 200
-#: So many blocks are read in the order of their time first: frequent terms are in these.
-_NEWEST: Final = 2_000
-_ONE: Final = ord("1")
-_numbers = Struct(f"<{_HASHES}I").unpack
-_digest = partial(blake2b, digest_size=4 * _HASHES)
-
-
 #: The order of failures in results: the time of receipt, the stream, and the position.
 RecordKey = tuple[datetime, int, int]
 
@@ -46,7 +33,8 @@ class RecordBlock(NamedTuple):
     stream: int
     first: int
     last: int
-    #: When its last event was received.
+    #: When its first and its last event were received; None: it is not indexed.
+    since: datetime | None
     received_at: datetime
 
     def newest(self) -> RecordKey:
@@ -66,7 +54,7 @@ class _NewBlock:
     @property
     def bits(self) -> int:
         """The size of the filter: larger for a record that has many terms by itself."""
-        return max(_BITS, -(-BITS_PER_TERM * len(self.terms) // 8) * 8)
+        return max(BITS, -(-BITS_PER_TERM * len(self.terms) // 8) * 8)
 
     @property
     def is_full(self) -> bool:
@@ -74,22 +62,11 @@ class _NewBlock:
 
     def filter(self) -> bytes:
         """Return the Bloom filter of the terms."""
-        bits = self.bits
-        # As the digits of a number, the last bit first: faster than to set the bits of bytes.
-        digits = bytearray(b"0" * bits)
-        for term in self.terms:
-            for number in _hashes(term):
-                digits[~(number % bits)] = _ONE
-        return int(digits, 2).to_bytes(bits // 8, "little")
-
-
-def _hashes(term: str) -> tuple[int, ...]:
-    """Return the numbers of a term; each modulo the size of a filter is one of its bits."""
-    return _numbers(_digest(term.encode(errors="replace")).digest())
+        return filter_of(self.terms, self.bits)
 
 
 def index_records(stream: LogStream) -> bool:
-    """Index the next events of a log; return whether more are left.
+    """Index the next events of a log, or group its blocks; return whether more is left to do.
 
     Nothing is done while another process indexes it.
     """
@@ -103,7 +80,11 @@ def index_records(stream: LogStream) -> bool:
             [stream.id],
         )
         found = cursor.fetchone()
-        if found is None or found[0] >= stream.sequence:
+        if found is None:
+            return False
+        if groups.group_blocks(stream.id):
+            return True
+        if found[0] >= stream.sequence:
             return False
         cursor.execute(
             "DELETE FROM record_block WHERE stream = %s AND NOT closed RETURNING first", [stream.id]
@@ -113,9 +94,9 @@ def index_records(stream: LogStream) -> bool:
             stream.application, after=after, until=stream.sequence, most=_BATCHES
         )
         # An open block is read again: closed if more is left, so that each run reads new events.
-        _insert(stream.id, _blocks(events), closed=end < stream.sequence)
+        inserted = _insert(stream.id, _blocks(events), closed=end < stream.sequence)
         cursor.execute("UPDATE record_index SET position = %s WHERE stream = %s", [end, stream.id])
-    return end < stream.sequence
+    return end < stream.sequence or inserted >= groups.SIZE
 
 
 def index_again(stream: LogStream, position: int) -> None:
@@ -123,6 +104,7 @@ def index_again(stream: LogStream, position: int) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         # Not while new events are indexed: both would insert the open block.
         cursor.execute("SELECT FROM record_index WHERE stream = %s FOR UPDATE", [stream.id])
+        groups.divide_group(stream.id, position)
         cursor.execute(
             "DELETE FROM record_block WHERE stream = %s AND first <= %s AND last >= %s"
             " RETURNING first, last, closed",
@@ -140,7 +122,8 @@ def index_again(stream: LogStream, position: int) -> None:
 def forget_blocks(before: datetime) -> None:
     """Delete the blocks whose events are dropped."""
     with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM record_block WHERE received_at < %s", [before])
+        for table in ("record_block", "record_group"):
+            cursor.execute(f"DELETE FROM {table} WHERE received_at < %s", [before])
 
 
 def _blocks(events: Iterable[StoredEvent]) -> Iterator[_NewBlock]:
@@ -160,7 +143,8 @@ def _blocks(events: Iterable[StoredEvent]) -> Iterator[_NewBlock]:
         yield block
 
 
-def _insert(stream: int, blocks: Iterable[_NewBlock], *, closed: bool = False) -> None:
+def _insert(stream: int, blocks: Iterable[_NewBlock], *, closed: bool = False) -> int:
+    """Insert the rows of blocks; return their number."""
     rows = list(blocks)
     with connection.cursor() as cursor:
         cursor.executemany(
@@ -175,6 +159,7 @@ def _insert(stream: int, blocks: Iterable[_NewBlock], *, closed: bool = False) -
                 for number, each in enumerate(rows, 1)
             ],
         )
+    return len(rows)
 
 
 def indexed_positions(streams: Collection[int]) -> dict[int, int]:
@@ -183,44 +168,3 @@ def indexed_positions(streams: Collection[int]) -> dict[int, int]:
         "SELECT stream, position FROM record_index WHERE stream = ANY(%s::int[])", [list(streams)]
     )
     return dict(rows)
-
-
-def candidate_blocks(
-    streams: Sequence[int], terms: Collection[str], *, before: RecordKey | None, most: int
-) -> Iterator[RecordBlock]:
-    """Yield blocks that may have all terms, newest first; at most `most` of the older ones.
-
-    They have events before a key; None: any.
-    """
-    conditions: list[str] = ["stream = ANY(%s::int[])"]
-    parameters: list[object] = [list(streams)]
-    if before is not None:
-        conditions.append("(since, stream, first) < (%s, %s, %s)")
-        parameters += before
-    has_terms = " AND ".join(
-        f"get_bit(filter, {number} % bits) = 1"
-        for term in sorted(terms)
-        for number in _hashes(term)
-    )
-    columns, order = "stream, first, last, received_at", "received_at DESC, stream DESC, first DESC"
-    newest = (
-        f"SELECT * FROM record_block WHERE {' AND '.join(conditions)} ORDER BY {order}"
-        f" LIMIT {_NEWEST}"
-    )
-    yield from _read(
-        f"SELECT {columns} FROM ({newest}) AS newest WHERE {has_terms} ORDER BY {order}", parameters
-    )
-    # Without an order within: PostgreSQL reads the table once, in the order of its pages.
-    older = (
-        f"SELECT {columns} FROM record_block WHERE {' AND '.join(conditions)} AND {has_terms}"
-        f" AND ({order.replace(' DESC', '')}) < (SELECT {order.replace(' DESC', '')}"
-        f" FROM ({newest}) AS newest ORDER BY received_at, stream, first LIMIT 1)"
-        f" ORDER BY {order} LIMIT {most:d}"
-    )
-    yield from _read(older, [*parameters, *parameters])
-
-
-def _read(statement: str, parameters: Sequence[object]) -> list[RecordBlock]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement.replace("% bits", "%% bits"), parameters)  # type: ignore[arg-type]  # psycopg takes any object
-        return [RecordBlock(*row) for row in cursor.fetchall()]

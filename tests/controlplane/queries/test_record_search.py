@@ -20,7 +20,13 @@ from arrester.controlplane.queries.failure_history import (
     record_search,
 )
 from arrester.controlplane.store import batches
-from arrester.controlplane.store.record_index import blocks
+from arrester.controlplane.store.record_index import (
+    blocks,
+    candidates,
+    filters,
+    groups,
+    read_blocks,
+)
 from arrester.controlplane.store.record_index.terms import RecordQuery, fields_of, terms_of
 from arrester.domain.errors import InvalidValue
 from arrester.domain.events import (
@@ -32,6 +38,7 @@ from arrester.domain.events import (
     TaskPaused,
     TaskResumed,
 )
+from arrester.domain.wire import bodies
 from tests import histories
 from tests.controlplane import streams
 from tests.histories import APPLICATION, FAILURE
@@ -144,7 +151,9 @@ def test_a_query_without_a_word_or_too_long_is_refused(q: str) -> None:
 def test_each_match_is_found_once_over_pages_newest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against a search through all records, with small blocks and few of them in a page."""
     monkeypatch.setattr(blocks, "TERMS_PER_BLOCK", 12)
-    monkeypatch.setattr(blocks, "_NEWEST", 3)
+    monkeypatch.setattr(groups, "SIZE", 8)
+    monkeypatch.setattr(candidates, "_NEWEST", 1)
+    monkeypatch.setattr(read_blocks, "_BLOCKS", 3)
     monkeypatch.setattr(record_search, "_BLOCKS", 4)
     random = Random(7)
     for minute in range(30):
@@ -155,7 +164,8 @@ def test_each_match_is_found_once_over_pages_newest_first(monkeypatch: pytest.Mo
             ]
             append(*some, minute=minute, application=application, indexed=random.random() < 0.5)
     assert models.RecordBlock.objects.filter(closed=False).count() <= 2
-    assert models.RecordBlock.objects.count() > 10
+    assert models.RecordGroup.objects.count() > 2
+    assert models.RecordBlock.objects.count() < 2 * 8
 
     everything = [
         each
@@ -442,3 +452,33 @@ def test_a_record_that_failed_again_has_one_outcome() -> None:
         append(failed(7, response=FinalResponse.PAUSE), event_of_pause(7))
         append(histories.event(TaskResumed(task="JFK", how=how, position=7, actor="ada")))
     assert [each.outcome for each in find("position:7").rows] == [RecordOutcome.SKIPPED] * 2
+
+
+def test_a_table_of_bits_is_transposed() -> None:
+    random = Random(3)
+    rows = [random.randbytes(5) for _ in range(16)]
+    columns = filters.transposed(rows)
+    assert [len(each) for each in columns] == [2] * 40
+    for row, column in ((0, 0), (3, 7), (15, 39), (9, 21)):
+        bit = rows[row][column // 8] >> column % 8 & 1
+        assert columns[column][row // 8] >> row % 8 & 1 == bit
+    assert filters.transposed(columns) == rows
+
+
+def test_an_erased_record_of_a_group_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "TERMS_PER_BLOCK", 12)
+    monkeypatch.setattr(groups, "SIZE", 8)
+    append(*(failed(n, {"invoice": f"INV-{n}"}) for n in range(30)))
+    stream = store.read_stream(APPLICATION)
+    before = models.RecordGroup.objects.count()
+    assert before
+    found = find("invoice:INV-4").rows[0].failure
+    with monkeypatch.context() as patch:
+        patch.setattr(bodies, "_body", lambda _: None)
+        store.index_again(stream, found.sequence)
+    assert models.RecordGroup.objects.count() == before - 1
+    streams_of, terms = [stream.id], RecordQuery.parse("invoice:INV-4").terms()
+    assert list(store.candidate_blocks(streams_of, terms, before=None, most=9)) == []
+    index()
+    assert models.RecordGroup.objects.count() == before
+    assert positions("invoice:INV-29") == [29]
