@@ -23,7 +23,7 @@ from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.frames.local_checkpoint import Checkpoints
 from arrester.agents.spark.jvm.session import has_data_source
-from arrester.agents.spark.jvm.stores.driver_files import few_on_driver, write_folder
+from arrester.agents.spark.jvm.stores.driver_files import rows_on_driver, write_folder
 from arrester.agents.spark.jvm.stores.hadoop import create_empty, why_not_writable
 from arrester.agents.spark.jvm.stores.hadoop_storage import storage
 from arrester.domain.errors import ArresterError, InvalidValue
@@ -163,9 +163,9 @@ class FolderDestination(SparkDestination):
         return []
 
     def _write(self, rows: DataFrame, folder: str) -> None:
-        few = few_on_driver(rows, self.format)
-        if few is not None:
-            write_folder(few, folder, format=self.format, options=self._file_options)
+        local = rows_on_driver(rows, self.format)
+        if local is not None:
+            write_folder(local, folder, format=self.format, options=self._file_options)
             create_empty(self.spark, f"{folder}/{SUCCESS}")
         else:
             writer = rows.write.format(self.format).options(**self._file_options)

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.journal.storage import FileExists, Storage
 from arrester.agents.spark.frames.local_frame import local_frame
-from arrester.agents.spark.jvm.stores.driver_files import few_on_driver, write_folder
+from arrester.agents.spark.jvm.stores.driver_files import rows_on_driver, write_folder
 from arrester.agents.spark.session_conf import exact_parquet
 
 _log = logging.getLogger("arrester.thread")
@@ -73,10 +73,10 @@ class PendingDeadLetters:
     def write(self, dead_letters: DeadLetters, rows: DataFrame) -> None:
         """Write pending dead letters to their folder."""
         path = self.path(dead_letters)
-        few = few_on_driver(rows, "parquet")
+        local = rows_on_driver(rows, "parquet")
         with exact_parquet(rows.sparkSession):
-            if few is not None:
-                write_folder(few, path, format="parquet")
+            if local is not None:
+                write_folder(local, path, format="parquet")
             else:
                 rows.write.mode("overwrite").parquet(path)
 

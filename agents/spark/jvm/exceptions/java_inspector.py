@@ -85,6 +85,13 @@ class JavaInspector:
         """Return the handle of a method without parameters."""
         return self.lookup.findVirtual(owner, name, self._type(result))
 
+    def consumer(self, target: Any, owner: str, name: str, parameter: str) -> Any:
+        """Return a Java function that calls a method of an object, and returns null."""
+        nothing = jvm_class(self._jvm, "java.lang.Void").TYPE
+        kind = self._type(nothing, self.class_named(parameter))
+        handle = self.lookup.findVirtual(self.class_named(owner), name, kind)
+        return self.function(handle.bindTo(target))
+
     def function(self, handle: Any) -> Any:
         """Return a Java function that calls a handle of one parameter."""
         function = self.class_named("java.util.function.Function")

@@ -1,4 +1,4 @@
-"""Files of few rows that the driver writes itself: a Spark job takes longer than they do."""
+"""Files of rows on the driver, which it writes itself: a Spark job takes longer than they do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from arrester.agents.spark.jvm.classes import jvm_class
-from arrester.agents.spark.jvm.plans.catalyst import analysed_plan, frame_of, node_name, to_seq
+from arrester.agents.spark.jvm.exceptions.java_inspector import java_inspector
+from arrester.agents.spark.jvm.plans.catalyst import (
+    analysed_plan,
+    collected,
+    frame_of,
+    node_name,
+    to_seq,
+)
 from arrester.agents.spark.jvm.stores.hadoop import delete_folder, rename
 
 _HADOOP = "org.apache.hadoop.mapreduce"
@@ -20,12 +27,12 @@ _FORMATS: Final = {
     "json": f"{_DATA_SOURCES}.json.JsonFileFormat",
     "parquet": f"{_DATA_SOURCES}.parquet.ParquetFileFormat",
 }
-#: Each row takes a call to the JVM.
-MAX_ROWS: Final = 100
+_OUTPUT_WRITER: Final = f"{_DATA_SOURCES}.OutputWriter"
+_ROW: Final = "org.apache.spark.sql.catalyst.InternalRow"
 
 
-def few_on_driver(frame: DataFrame, format: str) -> DataFrame | None:
-    """Return the rows of a frame if they are few, on the driver, and in a format that it writes."""
+def rows_on_driver(frame: DataFrame, format: str) -> DataFrame | None:
+    """Return the rows of a frame if they are on the driver, and in a format that it writes."""
     plan = _local_plan(frame.sparkSession._jvm, analysed_plan(frame))
     if format not in _FORMATS or plan is None:
         return None
@@ -33,10 +40,10 @@ def few_on_driver(frame: DataFrame, format: str) -> DataFrame | None:
 
 
 def _local_plan(jvm: Any, plan: Any) -> Any | None:
-    """Return a plan over few rows on the driver, without repartitioning: it would need a job."""
+    """Return a plan over rows on the driver, without repartitioning: it would need a job."""
     name = node_name(plan)
     if name == "LocalRelation":
-        return plan if int(plan.data().size()) <= MAX_ROWS else None
+        return plan
     if name not in ("Project", "Repartition"):
         return None
     child = _local_plan(jvm, plan.child())
@@ -50,7 +57,7 @@ def write_folder(
 ) -> None:
     """Replace a folder by one with the rows of a frame in a file, as Spark's job writes them.
 
-    The file appears when it is complete. `frame` is one of `few_on_driver`. Raises exceptions of
+    The file appears when it is complete. `frame` is one of `rows_on_driver`. Raises exceptions of
     Hadoop.
     """
     spark = frame.sparkSession
@@ -70,9 +77,10 @@ def write_folder(
     # Readers ignore names that begin with _.
     draft = f"{folder}/_{name}"
     writer = writers.newInstance(draft, schema, context)
+    inspector = java_inspector(spark)
+    write = inspector.consumer(writer, _OUTPUT_WRITER, "write", _ROW)
     try:
-        for row in execution.executedPlan().executeCollect():
-            writer.write(row)
+        inspector.map(collected(frame), write)
     finally:
         writer.close()
     rename(spark, draft, f"{folder}/{name}")

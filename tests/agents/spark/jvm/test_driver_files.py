@@ -1,4 +1,4 @@
-"""The driver writes files of few rows as Spark's jobs write them, without a job."""
+"""The driver writes files of its rows as Spark's jobs write them, without a job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from arrester.agents.dead_letters.destinations import FolderDestination
 from arrester.agents.journal.entries import DeadLetters
 from arrester.agents.spark.jvm.stored_rows import to_driver
 from arrester.agents.spark.jvm.stores import driver_files
-from arrester.agents.spark.jvm.stores.driver_files import MAX_ROWS, few_on_driver, write_folder
+from arrester.agents.spark.jvm.stores.driver_files import rows_on_driver, write_folder
 from arrester.agents.spark.session_conf import exact_parquet
 from tests.agents.batch.test_job_counts import jobs_of
 
@@ -54,9 +54,11 @@ def test_a_file_of_the_driver_has_the_name_and_content_of_a_job_s(
     frame = rows(spark)
     with exact_parquet(spark):
         frame.write.format(format).options(**options).save(str(tmp_path / "job"))
-        few = few_on_driver(frame, format)
-        assert few is not None
-        write = partial(write_folder, few, str(tmp_path / "driver"), format=format, options=options)
+        local = rows_on_driver(frame, format)
+        assert local is not None
+        write = partial(
+            write_folder, local, str(tmp_path / "driver"), format=format, options=options
+        )
         assert jobs_of(spark, write) == 0
 
     (job,), (driver,) = files_in(tmp_path / "job"), files_in(tmp_path / "driver")
@@ -73,19 +75,25 @@ def test_a_file_of_the_driver_has_the_name_and_content_of_a_job_s(
 def test_columns_of_rows_on_the_driver_are_selected_without_a_job(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    few = few_on_driver(rows(spark).drop("text").selectExpr("number", "1 AS version"), "json")
-    assert few is not None
-    assert jobs_of(spark, lambda: write_folder(few, str(tmp_path), format="json")) == 0
+    local = rows_on_driver(rows(spark).drop("text").selectExpr("number", "1 AS version"), "json")
+    assert local is not None
+    assert jobs_of(spark, lambda: write_folder(local, str(tmp_path), format="json")) == 0
     (file,) = files_in(tmp_path)
     assert file.read_text().splitlines()[0] == '{"number":0,"version":1}'
 
 
+def test_all_rows_are_written_in_order(spark: SparkSession, tmp_path: Path) -> None:
+    local = rows_on_driver(rows(spark, "SELECT id FROM range(5000)"), "parquet")
+    assert local is not None
+    write_folder(local, str(tmp_path), format="parquet")
+    assert [row.id for row in spark.read.parquet(str(tmp_path)).collect()] == list(range(5_000))
+
+
 def test_other_rows_and_formats_are_left_to_spark(spark: SparkSession) -> None:
-    assert few_on_driver(rows(spark), "orc") is None
-    assert few_on_driver(spark.range(1), "json") is None
-    assert few_on_driver(rows(spark).select("text").distinct(), "json") is None
-    assert few_on_driver(rows(spark, f"SELECT id FROM range({MAX_ROWS})"), "json") is not None
-    assert few_on_driver(rows(spark, f"SELECT id FROM range({MAX_ROWS + 1})"), "json") is None
+    assert rows_on_driver(rows(spark), "orc") is None
+    assert rows_on_driver(spark.range(1), "json") is None
+    assert rows_on_driver(rows(spark).select("text").distinct(), "json") is None
+    assert rows_on_driver(rows(spark), "json") is not None
 
 
 def test_a_file_that_the_driver_did_not_complete_is_replaced(
@@ -104,8 +112,8 @@ def test_a_file_that_the_driver_did_not_complete_is_replaced(
             destination.write(rows(spark), dead_letters)
     assert files_in(folder) == []
 
-    few = rows(spark)
-    assert jobs_of(spark, lambda: destination.write(few, dead_letters)) == 0
+    local = rows(spark)
+    assert jobs_of(spark, lambda: destination.write(local, dead_letters)) == 0
     (file,) = files_in(folder)
     assert len(file.read_text().splitlines()) == 3
     assert sorted(each.name for each in folder.iterdir() if each.name[0] != ".") == [
