@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,10 +18,10 @@ from arrester.domain.events import Body, RecordFailed
 Field = tuple[str, str]
 
 _WORD: Final = re.compile(r"\w+")
-#: One part of a query: `field:` or nothing, then a text, in quotes if it has spaces. A URL is no
-#: field.
+#: One part of a query: `field:` or nothing, then a text; each is in quotes if it has spaces. A URL
+#: is no field.
 _PART: Final = re.compile(
-    r"(?:(?P<field>[^\W\d][\w.\-]*):(?!//))?"
+    r'(?:(?:(?P<field>[^\W\d][\w.\-]*)|"(?P<name>(?:[^"\\]|\\.)+)"):(?!//))?'
     r'(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s"]\S*))'
 )
 _ESCAPED: Final = re.compile(r"\\(.)")
@@ -28,7 +29,7 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 _DEPTH: Final = 8
 #: The last characters of a path that are kept; no query has a longer name.
 _PATH: Final = 1_000
-ALLOWED: Final = 'words, "words in this order", or field:value'
+ALLOWED: Final = 'words, "words in this order", field:value, or "field name":value'
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,8 @@ class RecordQuery:
         """Return the query of a text such as `invoice:INV-7 "left late"`; raise InvalidValue."""
         fields, phrases = [], []
         for part in _PART.finditer(text):
-            quoted, name = part["quoted"], part["field"]
-            value = part["bare"] if quoted is None else _ESCAPED.sub(r"\1", quoted)
+            value = part["bare"] if part["quoted"] is None else _unescaped(part["quoted"])
+            name = part["field"] if part["name"] is None else _unescaped(part["name"])
             if name is not None:
                 fields.append((name, value))
             elif words := words_of(value):
@@ -76,6 +77,10 @@ class RecordQuery:
                 return None
             paths += found
         return list(dict.fromkeys(paths))
+
+
+def _unescaped(quoted: str) -> str:
+    return _ESCAPED.sub(r"\1", quoted)
 
 
 def fields_of(failed: RecordFailed, body: Body | None) -> list[Field]:
@@ -127,8 +132,11 @@ def terms_of(fields: Collection[Field]) -> set[str]:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text in order, without case: runs of letters, digits and `_`."""
-    return _WORD.findall(text.casefold())
+    """Return the words of a text in order, without case: runs of letters, digits and `_`.
+
+    A letter with an accent is the same in one character and in two.
+    """
+    return _WORD.findall(unicodedata.normalize("NFC", text.casefold()))
 
 
 def _field_term(name: str, value: str) -> str:

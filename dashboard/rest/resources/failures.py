@@ -137,7 +137,8 @@ RECORD = "The source row without masked fields; null: it was not reported, or is
 class RecordQuerySerializer(base.PageQuerySerializer):
     q = serializers.CharField(
         help_text='Words, "words in this order" in quotes, and field:value with the exact value;'
-        " all must match. Fields are those of the record, key, task, position and message."
+        " all must match. A name with spaces is in quotes, too. Fields are those of the record,"
+        " key, task, position and message."
     )
 
     class Meta:

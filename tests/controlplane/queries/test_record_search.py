@@ -95,7 +95,7 @@ RECORDS: Sequence[Event] = (
     failed(2, {"invoice": "INV-001-0018", "note": "Crew was LATE, twice", "paid": True}),
     failed(3, {"value": json.dumps({"order": {"id": "A-7", "items": [{"sku": "x1"}]}})}),
     failed(4, {"order": {"id": "A-7"}, "nothing": None}, message="left 1,301 minutes late"),
-    failed(5),
+    failed(5, {"order no": 7, '2nd "name"': "a b", "place": "CAFE\u0301 Nord"}),
 )
 
 
@@ -126,6 +126,10 @@ RECORDS: Sequence[Event] = (
         ('message:"left 1,301 minutes late"', [4]),
         ('"1,301 minutes"', [4]),
         ("invoice:INV-001-0018 late", [2]),
+        ('"order no":7', [5]),
+        ('"2nd \\"name\\"":"a b"', [5]),
+        ("Café", [5]),
+        ("cafe\u0301", [5]),
         ("invoice:INV-001-0017 late", []),
     ],
 )
