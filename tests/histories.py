@@ -192,6 +192,9 @@ _failures = st.builds(
     fingerprint=_fingerprints,
     frame=st.none() | _texts,
     attempts=_counts,
+    inner_class=st.none() | _texts,
+    inner_condition=st.none() | _texts,
+    field=st.none() | _texts,
 )
 _versions = st.dictionaries(_texts, _texts, max_size=2)
 _bodies = st.none() | st.builds(

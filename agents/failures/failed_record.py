@@ -145,6 +145,9 @@ def _problem(row: Row) -> Problem:
         cause=Cause(names=tuple(error["names"]), condition=error["condition"]),
         attempts=error["attempts"],
         took_ms=error["took_ms"],
+        inner_class=error["inner_class"],
+        inner_condition=error["inner_condition"],
+        field=error["field"],
     )
 
 
@@ -161,7 +164,15 @@ def _with_reason(problem: Problem, reason: Problem | None) -> Problem:
     if reason is None:
         return problem
     message = f"{problem.message}: {reason.exception_class}: {reason.message}"
-    return replace(problem, message=message, condition=reason.condition, stack=reason.stack)
+    return replace(
+        problem,
+        message=message,
+        condition=reason.condition,
+        stack=reason.stack,
+        inner_class=reason.inner_class,
+        inner_condition=reason.inner_condition,
+        field=reason.field,
+    )
 
 
 def _position_problem(row: Row) -> Problem:

@@ -10,6 +10,7 @@ from arrester.domain.identity.fingerprint import (
     MESSAGE_LIMIT,
     NORMALISATIONS,
     VERSION,
+    WITHOUT_CAUSE,
 )
 
 #: Let \\d and \\s match the characters that they match in Python.
@@ -23,9 +24,14 @@ def fingerprint_sql(*, stage: str, error: str) -> str:
         expression = text_literal(_UNICODE + pattern.pattern)
         message = f"regexp_replace({message}, {expression}, {text_literal(word)})"
     message = f"substring(trim({message}), 1, {MESSAGE_LIMIT})"
-    frame, condition = (f"nullif({error}.{name}, '')" for name in ("frame", "condition"))
+    names = ("frame", "condition", "inner_class", "inner_condition", "field")
+    frame, condition, *inner, field = (f"nullif({error}.{name}, '')" for name in names)
+    inner_cause = f"coalesce({inner[1]}, {inner[0]})"
     where = f"coalesce({frame}, if({condition} IS NULL, {message}, ''))"
     cause = f"coalesce({condition}, {error}.exception_class)"
-    text = f"concat_ws(chr(0), {stage}, {cause}, {where})"
-    group = f"concat('{VERSION}-', substring(sha2({text}, 256), 1, 16))"
+    has_inner = f"coalesce({inner[0]}, {field}) IS NOT NULL"
+    more = [f"if({has_inner}, coalesce({part}, ''), NULL)" for part in (inner_cause, field)]
+    text = f"concat_ws(chr(0), {', '.join([stage, cause, where, *more])})"
+    version = f"if({has_inner}, '{VERSION}-', '{WITHOUT_CAUSE}-')"
+    group = f"concat({version}, substring(sha2({text}, 256), 1, 16))"
     return f"if({stage} IS NULL OR {error}.exception_class IS NULL, NULL, {group})"

@@ -79,12 +79,18 @@ def failure_at(stage: str, problem: Problem) -> Failure:
         message=message,
         frame=problem.frame,
         attempts=problem.attempts,
+        inner_class=problem.inner_class,
+        inner_condition=problem.inner_condition,
+        field=problem.field,
         fingerprint=fingerprint(
             stage=stage,
             exception_class=problem.exception_class,
             condition=problem.condition,
             frame=problem.frame,
             message=message,
+            inner_class=problem.inner_class,
+            inner_condition=problem.inner_condition,
+            field=problem.field,
         ),
     )
 

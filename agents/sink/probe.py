@@ -52,6 +52,7 @@ from arrester.agents.worker.columns import (
 )
 from arrester.domain.error_policy.classify import Kind, of_row
 from arrester.domain.error_policy.exception_identity import Cause
+from arrester.domain.error_policy.named_fields import named_column
 from arrester.domain.error_policy.policy import Policy
 from arrester.domain.errors import ArresterError
 
@@ -312,6 +313,11 @@ def _passed(evaluated: Evaluated, is_held: Column) -> DataFrame:
 
 def _violation(row: Row) -> Problem:
     """Return the problem of a row that violates a constraint of its table."""
-    name, condition = row[EXCEPTION_CLASS], row[CONDITION]
-    cause = Cause(names=(name,), condition=condition)
-    return Problem(exception_class=name, message=row[MESSAGE], condition=condition, cause=cause)
+    name, condition, message = row[EXCEPTION_CLASS], row[CONDITION], row[MESSAGE]
+    return Problem(
+        exception_class=name,
+        message=message,
+        condition=condition,
+        field=named_column(condition, message),
+        cause=Cause(names=(name,), condition=condition),
+    )

@@ -32,6 +32,11 @@ class Problem:
     condition: str | None = None
     stack: str | None = None
     frame: str | None = None
+    #: Class and condition of the innermost cause, if the exception only wraps it.
+    inner_class: str | None = None
+    inner_condition: str | None = None
+    #: The field of the record, or the column of the table, that Spark or the database names.
+    field: str | None = None
     #: The names under which the tables list it.
     cause: Cause = UNKNOWN_CAUSE
     attempts: int = 1
@@ -89,6 +94,9 @@ def error_row(problem: Problem, policy: Policy | None = None) -> dict[str, Any]:
         "kind": None if kind is Kind.OTHER else kind.value,
         "attempts": problem.attempts,
         "took_ms": problem.took_ms,
+        "inner_class": problem.inner_class,
+        "inner_condition": problem.inner_condition,
+        "field": problem.field,
     }
 
 

@@ -60,5 +60,9 @@ ERROR_TYPE: Final = T.StructType(
         T.StructField("kind", T.StringType()),
         T.StructField("attempts", T.IntegerType()),
         T.StructField("took_ms", T.LongType()),
+        # Of exceptions of the JVM only.
+        T.StructField("inner_class", T.StringType()),
+        T.StructField("inner_condition", T.StringType()),
+        T.StructField("field", T.StringType()),
     ]
 )

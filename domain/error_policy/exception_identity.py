@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 #: A longer chain of causes is a loop.
 CHAIN_LIMIT = 20
@@ -16,6 +17,13 @@ CONFLUENT = "confluent_kafka.KafkaError."
 #: Spark's condition of a text that a parser cannot read. Its cause may be an INTERNAL_ERROR, or any
 #: exception of the parser's library.
 _MALFORMED_RECORD = "MALFORMED_RECORD_IN_PARSING"
+#: Conditions of Spark that give no reason. Their cause has it.
+_WITHOUT_REASON = frozenset(
+    {
+        *("FAILED_EXECUTE_UDF", "FAILED_READ_FILE", "INTERNAL_ERROR", "STREAM_FAILED"),
+        *("TASK_WRITE_FAILED", f"{_MALFORMED_RECORD}.WITHOUT_SUGGESTION"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +87,28 @@ def unwrapped(chain: Sequence[Cause], wrappers: Container[str]) -> Cause:
     names = dict.fromkeys(name for cause in inner for name in cause.names)
     conditions = [cause.condition for cause in inner if cause.condition is not None]
     return Cause(names=tuple(names), condition=conditions[0] if conditions else None)
+
+
+def innermost(chain: Sequence[Cause]) -> Cause | None:
+    """Return the cause of a chain that has the reason, None if its first exception has it.
+
+    That is the innermost one whose condition gives a reason, or else the innermost one. Of causes
+    of one family, such as DateTimeParseException by DateTimeException, it is the most specific.
+    """
+    specific = [
+        each
+        for outer, each in pairwise([Cause(names=()), *chain])
+        if each.names[0] not in outer.names
+    ]
+    found = next((each for each in reversed(chain) if _has_reason(each.condition)), specific[-1])
+    is_first = found is chain[0] or found.condition == chain[0].condition is not None
+    return None if is_first else found
+
+
+def _has_reason(condition: str | None) -> bool:
+    if condition is None or condition == _MALFORMED_RECORD:
+        return False
+    return _WITHOUT_REASON.isdisjoint(_conditions(condition))
 
 
 def _is_wrapper(cause: Cause, wrappers: Container[str]) -> bool:

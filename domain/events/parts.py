@@ -67,6 +67,11 @@ class Failure(Data, frozen=True, kw_only=True):
     #: The top frame in the user's code, `file.py:12 in function`.
     frame: str | None = None
     attempts: Count = 1
+    #: Class and condition of the innermost cause, if the exception only wraps it.
+    inner_class: str | None = None
+    inner_condition: str | None = None
+    #: The field of the record, or the column of the table, that Spark or the database names.
+    field: str | None = None
 
 
 class Body(Data, frozen=True, kw_only=True):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 
-VERSION = 1
+VERSION = 2
+#: Without an innermost cause and a field, version 2 equals version 1 and has its number, so that
+#: these groups continue.
+WITHOUT_CAUSE = 1
 #: The characters of a normalised message that count.
 MESSAGE_LIMIT = 500
 
@@ -27,13 +30,26 @@ def normalised(message: str) -> str:
 
 
 def fingerprint(
-    *, stage: str, exception_class: str, condition: str | None, frame: str | None, message: str
+    *,
+    stage: str,
+    exception_class: str,
+    condition: str | None,
+    frame: str | None,
+    message: str,
+    inner_class: str | None = None,
+    inner_condition: str | None = None,
+    field: str | None = None,
 ) -> str:
-    """Return the identity of a cause, `1-` (the algorithm's version) and 16 hexadecimal digits.
+    """Return the identity of a cause: the algorithm's version, `-`, and 16 hexadecimal digits.
 
     The cause is the stage, Spark's error condition or else the exception's class, and the top frame
-    in the user's code. Without a frame and a condition, the normalised message is included.
+    in the user's code. Without a frame and a condition, the normalised message is included. An
+    innermost cause and the field that Spark names are included if there are any.
     """
     where = frame or ("" if condition else normalised(message))
-    text = "\0".join([stage, condition or exception_class, where])
-    return f"{VERSION}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    parts, version = [stage, condition or exception_class, where], WITHOUT_CAUSE
+    if inner_class or field:
+        parts += [inner_condition or inner_class or "", field or ""]
+        version = VERSION
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    return f"{version}-{digest[:16]}"

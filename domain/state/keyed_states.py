@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
+
 from arrester.domain.events import Failure
 from arrester.domain.identity.names import TaskId
 from arrester.domain.state.states import (
@@ -89,4 +91,7 @@ class KeyedStates:
             other_classes=(),
             message=failure.message,
             frame=failure.frame,
+            inner_class=failure.inner_class or msgspec.UNSET,
+            inner_condition=failure.inner_condition or msgspec.UNSET,
+            field=failure.field or msgspec.UNSET,
         )

@@ -19,6 +19,7 @@ from arrester.domain.events import (
     Rollout,
     StageAnswer,
 )
+from arrester.domain.identity.fingerprint import fingerprint
 from arrester.domain.identity.names import TaskId
 from arrester.domain.python_versions import StrEnum
 
@@ -398,6 +399,10 @@ class GroupState(State, frozen=True, kw_only=True):
     ] = None
     message: Annotated[str, Meta(description="Of the newest example.")]
     frame: str | None = None
+    #: Unset, they are not stored: rows from before these fields are equal to what the log gives.
+    inner_class: str | msgspec.UnsetType = msgspec.UNSET
+    inner_condition: str | msgspec.UnsetType = msgspec.UNSET
+    field: str | msgspec.UnsetType = msgspec.UNSET
     pipeline: str | None = None
     count: int = 0
     estimated: Annotated[int, Meta(description="The estimated part of `count`.")] = 0
@@ -426,6 +431,24 @@ class GroupState(State, frozen=True, kw_only=True):
     ]:
         """How many runs, and drivers without one, it ended although no record failed."""
         return if_set(self.ends) or 0
+
+    @property
+    def earlier_fingerprint(
+        self,
+    ) -> Annotated[
+        str | None,
+        Meta(description="The error group that had these failures before version 2 divided it."),
+    ]:
+        """The fingerprint of version 1; None: it is the same."""
+        if not (self.inner_class or self.field):
+            return None
+        return fingerprint(
+            stage=self.stage,
+            exception_class=self.exception_class,
+            condition=self.condition,
+            frame=self.frame,
+            message=self.message,
+        )
 
 
 AnyState = TaskState | ThreadState | InstanceState | ApplicationState | CommandState | GroupState

@@ -87,6 +87,9 @@ def _invalid_failure(failure: Failure) -> str | None:
         failure.condition,
         failure.message,
         failure.frame,
+        failure.inner_class,
+        failure.inner_condition,
+        failure.field,
     )
     longest = max(len(text or "") for text in texts)
     if longest > TEXT_CHARACTERS:

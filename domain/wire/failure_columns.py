@@ -33,7 +33,7 @@ MIN_EVENTS = 4
 _unpack = msgspec.msgpack.Decoder(
     tuple[
         Any, Any, Any, Any, Any, Any,
-        list[tuple[Any, Any, Any]], list[int], list[Any], list[Any],
+        list[list[Any]], list[int], list[Any], list[Any],
         list[int], list[int], list[Any], list[Any], list[Any], list[Any],
     ]
 )  # fmt: skip
@@ -48,6 +48,9 @@ class FailureKind(NamedTuple):
     stage: str
     exception_class: str
     condition: str | None
+    inner_class: str | None = None
+    inner_condition: str | None = None
+    field: str | None = None
 
 
 class FailedRecords(NamedTuple):
@@ -114,6 +117,9 @@ class FailedRecords(NamedTuple):
                 fingerprint=self.fingerprints[cause],
                 frame=self.frames[cause],
                 attempts=self.attempts,
+                inner_class=kind.inner_class,
+                inner_condition=kind.inner_condition,
+                field=kind.field,
             ),
             response=self.response,
             key=self.keys[index],
@@ -253,7 +259,14 @@ def _columns(shared: _Shared, events: Sequence[Event]) -> FailedRecords:
         data = event.data
         assert isinstance(data, RecordFailed)
         failure = data.failure
-        kind = FailureKind(failure.stage, failure.exception_class, failure.condition)
+        kind = FailureKind(
+            failure.stage,
+            failure.exception_class,
+            failure.condition,
+            failure.inner_class,
+            failure.inner_condition,
+            failure.field,
+        )
         cause = (kinds.setdefault(kind, len(kinds)), failure.fingerprint, failure.frame)
         number = causes.setdefault(cause, len(causes))
         at = (event.occurred_at - _EPOCH) // _MICROSECOND

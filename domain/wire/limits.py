@@ -124,6 +124,8 @@ def _has_short_texts(data: RecordFailed) -> bool:
     failure = data.failure
     size = len(failure.stage) + len(failure.exception_class) + len(failure.message)
     size += len(failure.frame or "") + len(failure.condition or "") + len(data.key or "")
+    size += len(failure.inner_class or "") + len(failure.inner_condition or "")
+    size += len(failure.field or "")
     return size <= TEXT_CHARACTERS
 
 

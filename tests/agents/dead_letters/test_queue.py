@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -187,25 +188,30 @@ def test_the_fingerprint_in_spark_is_that_of_python(bench: Bench) -> None:
         "0xAF 0193476e-0000-7000",
         " \t\u00a0e\u0663 ",
     ]
-    rows = [
-        (stage, name, condition, frame, text * times)
+    inner = [
+        (None, None, None),
+        ("java.P", None, None),
+        ("java.P", "CANNOT.Y", "amount"),
+        (None, "CANNOT.Y", ""),
+        ("", None, "\u00e9"),
+    ]
+    rows: list[tuple[Any, ...]] = [
+        (stage, name, condition, frame, text * times, *inner[number % len(inner)])
         for stage in ("produce", "process:\u00e9")
         for name, condition in (("builtins.ValueError", None), ("java.E", "CAST.X"), ("E", ""))
         for frame in (None, "", "a.py:1 in f")
-        for text in texts
-        for times in (1, 700)
+        for number, (text, times) in enumerate(product(texts, (1, 700, 1, 2, 3)))
     ]
-    fields = ("stage", "exception_class", "condition", "frame", "message")
+    names = "stage exception_class condition frame message inner_class inner_condition field"
+    fields = names.split()
     frame = bench.spark.createDataFrame(rows, ", ".join(f"{name} string" for name in fields))
     expression = fingerprint_sql(stage="stage", error="error")
     packed = frame.coalesce(1).withColumn("error", F.struct(*fields)).selectExpr(expression)
     wanted = [
-        failure_at(
-            stage,
-            Problem(exception_class=name, condition=condition, frame=frame, message=message),
-        ).fingerprint
-        for stage, name, condition, frame, message in rows
+        failure_at(stage, Problem(**dict(zip(fields[1:], values, strict=True)))).fingerprint
+        for stage, *values in rows
     ]
+    assert {each[:2] for each in wanted} == {"1-", "2-"}
     assert [each for (each,) in packed.collect()] == wanted
 
 

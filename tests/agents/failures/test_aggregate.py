@@ -52,7 +52,7 @@ def error(kind: str) -> SparkRow | None:
     names = ["ValueError", "Exception"] if kind == "value" else [kind]
     cause = {"exception_class": names[0], "frame": kind[:1], "names": names, "kind": kind[-1:]}
     others = {"condition": None, "attempts": len(kind), "message": None, "stack": None}
-    values = cause | others | {"took_ms": None}
+    values = dict.fromkeys(ERROR_TYPE.names) | cause | others
     return SparkRow(**{field.name: values[field.name] for field in ERROR_TYPE.fields})
 
 

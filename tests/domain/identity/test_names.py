@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from uuid import RFC_4122
 
 import pytest
@@ -121,6 +122,9 @@ def cause(
     condition: str | None = None,
     frame: str | None = None,
     message: str = "bad value 'NA' in row 17",
+    inner_class: str | None = None,
+    inner_condition: str | None = None,
+    field: str | None = None,
 ) -> str:
     return fingerprint(
         stage=stage,
@@ -128,6 +132,9 @@ def cause(
         condition=condition,
         frame=frame,
         message=message,
+        inner_class=inner_class,
+        inner_condition=inner_condition,
+        field=field,
     )
 
 
@@ -154,6 +161,31 @@ def test_another_cause_has_another_fingerprint() -> None:
 def test_a_condition_or_frame_replaces_the_message_in_the_fingerprint() -> None:
     assert cause(condition="C", message="one") == cause(condition="C", message="other")
     assert cause(frame="f:1", message="one") == cause(frame="f:1", message="other")
+
+
+def test_the_innermost_cause_and_the_field_divide_a_group() -> None:
+    malformed = partial(cause, condition="MALFORMED", message="some record")
+    date = {"inner_class": "java.time.DateTimeParseException"}
+    causes = {
+        malformed(),
+        malformed(**date),
+        malformed(inner_class="java.Json"),
+        malformed(inner_class="java.Json", inner_condition="CANNOT"),
+        malformed(inner_class="java.Json", inner_condition="CANNOT", field="amount"),
+        malformed(field="amount"),
+    }
+    assert len(causes) == 6
+    assert malformed(**date) == malformed(**date, message="another record")
+    # As in a group: the condition identifies it, not the class.
+    assert malformed(inner_class="a", inner_condition="C") == malformed(
+        inner_class="b", inner_condition="C"
+    )
+
+
+def test_a_failure_without_a_cause_has_the_fingerprint_of_version_1() -> None:
+    # A fingerprint that agents before version 2 sent.
+    assert cause(condition="CAST_INVALID_INPUT") == "1-5eb886061a5aa66a"
+    assert cause(condition="CAST_INVALID_INPUT", field="a").startswith("2-")
 
 
 def test_redis_keys_begin_with_their_application() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
 from arrester.domain.events import Event, Failure, RecordFailed
 from arrester.domain.state.stream_state import empty, state_keys
-from arrester.domain.wire import codec
+from arrester.domain.wire import codec, received_batch
 from arrester.domain.wire.failure_columns import (
     MIN_EVENTS,
     FailedRecords,
@@ -89,6 +90,18 @@ def test_events_with_values_outside_the_columns_stay_single(change: dict[str, An
     assert len(list(to_columns(plain))) == 1
     others = [replace(event, **change) for event in plain]
     assert list(to_columns(others)) == others
+
+
+def test_columns_of_an_agent_without_causes_are_read() -> None:
+    events = [replace(histories.failed(position), body=None) for position in range(MIN_EVENTS)]
+    [columns] = to_columns(events)
+    assert isinstance(columns, FailedRecords)
+    earlier = columns._replace(kinds=[kind[:3] for kind in columns.kinds])  # type: ignore[misc]
+    packed = codec.FORMAT + codec.compressed(msgspec.msgpack.encode([earlier]))
+    assert list(expand(codec.decode_elements(packed))) == events
+    batch = received_batch.read_batch(packed)
+    assert batch is not None and list(expand(batch.elements)) == events
+    assert received_batch.decode_batch(packed) == events
 
 
 def test_every_field_of_a_failed_record_is_in_its_columns() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -37,8 +37,9 @@ from arrester.agents.spark.worker_tracebacks import (
 )
 from arrester.agents.worker.errors import class_name, error_fields
 from arrester.domain.error_policy.classify import describe, unwrapped
-from arrester.domain.error_policy.exception_identity import Cause
+from arrester.domain.error_policy.exception_identity import Cause, innermost
 from arrester.domain.error_policy.failure_classes import WRAPPERS
+from arrester.domain.error_policy.named_fields import named_column, named_field, names_field
 
 #: What Spark raises on the driver. Only some of its Java exceptions get a class of PySpark.
 SPARK_EXCEPTIONS: Final = (PySparkException, Py4JJavaError)
@@ -52,6 +53,8 @@ _ADVICE: Final = re.compile(
 #: The folder of the agent: stack traces begin after its frames.
 _AGENT_FOLDER = str(Path(__file__).parents[3])
 _QUERY_EXCEPTION: Final = "org.apache.spark.sql.streaming.StreamingQueryException"
+#: Return the names of fields.
+Fields = Callable[[], Container[str]]
 _log = logging.getLogger("arrester.thread")
 
 
@@ -152,23 +155,44 @@ def problem_of_java(spark: SparkSession, throwable: Any) -> Problem:
     return problem
 
 
-def problems_of_java(spark: SparkSession, objects: Any) -> list[Problem | None]:
-    """Return the problem of each exception in a Java array, None for any other object."""
+def problems_of_java(
+    spark: SparkSession, objects: Any, fields: Fields = frozenset
+) -> list[Problem | None]:
+    """Return the problem of each exception in a Java array, None for any other object.
+
+    `fields` are those that a parser's exception may name: any other name may be of a record.
+    """
     return [
-        None if exception is None else _problem(exception)
+        None if exception is None else _problem(exception, fields)
         for exception in java_inspector(spark).exceptions(objects)
     ]
 
 
-def _problem(exception: JavaException) -> Problem:
+def _problem(exception: JavaException, fields: Fields) -> Problem:
     chain = exception.chain
+    causes = [link_cause(link.names, link.condition, link.message) for link in chain]
+    inner = innermost(causes)
     return Problem(
         exception_class=chain[0].names[0],
         message=_message(chain)[:MESSAGE_CHARACTERS],
         condition=chain[0].condition,
         stack=exception.stack[:STACK_CHARACTERS],
-        cause=unwrapped([link_cause(link.names, link.condition, link.message) for link in chain]),
+        inner_class=None if inner is None else inner.names[0],
+        inner_condition=None if inner is None else inner.condition,
+        field=_field(chain, fields),
+        cause=unwrapped(causes),
     )
+
+
+def _field(chain: Sequence[ExceptionLink], fields: Fields) -> str | None:
+    """Return the column or field that the exceptions of a chain name, the innermost one first."""
+    for link in reversed(chain):
+        name = named_column(link.condition, link.message)
+        if name is None and names_field(link.condition):
+            name = named_field(link.condition, link.message, fields())
+        if name is not None:
+            return name
+    return None
 
 
 def _message(chain: Sequence[ExceptionLink]) -> str:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import types as T
 
 from arrester.agents.spark.avro_logical_types import resolution
 from arrester.agents.spark.jvm.plans.catalyst import (
@@ -15,6 +16,7 @@ from arrester.agents.spark.jvm.plans.catalyst import (
     has_python_function,
     node_name,
     nodes,
+    python_type,
     transform_up,
 )
 from arrester.agents.spark.jvm.plans.timestamp_casts import with_date
@@ -71,6 +73,25 @@ def names_in(shape: DataFrame, expression: Column | None) -> tuple[str, ...]:
     parsed = transform_up(shape.sparkSession, analysed_expression, _with_failfast_parser)
     names = map(_name_in, nodes(parsed))
     return tuple(name for name in names if name is not None)
+
+
+def parsed_fields(expression: Any) -> Iterator[str]:
+    """Yield the names of the fields in the schemas of an analysed expression's JSON parsers."""
+    for node in nodes(expression):
+        if node_name(node) == "JsonToStructs":
+            yield from _fields_in(python_type(node.schema()))
+
+
+def _fields_in(kind: T.DataType) -> Iterator[str]:
+    match kind:
+        case T.StructType():
+            for field in kind.fields:
+                yield field.name
+                yield from _fields_in(field.dataType)
+        case T.ArrayType():
+            yield from _fields_in(kind.elementType)
+        case T.MapType():
+            yield from _fields_in(kind.valueType)
 
 
 def _name_in(node: Any) -> str | None:

@@ -14,7 +14,7 @@ from arrester.agents.spark.jvm.classes import jvm_class
 from arrester.agents.spark.jvm.exceptions.java_inspector import java_inspector
 from arrester.agents.spark.jvm.exceptions.problems import problems_of_java
 from arrester.agents.spark.jvm.plans.catalyst import as_column, node_name
-from arrester.agents.spark.jvm.plans.failfast import failfast
+from arrester.agents.spark.jvm.plans.failfast import failfast, parsed_fields
 from arrester.agents.spark.jvm.plans.isolated_evaluation import isolated_function
 
 
@@ -36,9 +36,10 @@ class NativeEvaluator:
         # The optimizer would evaluate a constant that is in no condition, and raise.
         is_row = F.spark_partition_id() >= 0
         for step in steps:
+            self._last = [failfast(frame, expression) for expression in step.values()]
             values = {
-                name: F.when(is_row, as_column(self._spark, failfast(frame, expression)))
-                for name, expression in step.items()
+                name: F.when(is_row, as_column(self._spark, expression))
+                for name, expression in zip(step, self._last, strict=True)
             }
             last = frame.select(*[value.alias(name) for name, value in values.items()])
             frame = frame.withColumns(values)
@@ -53,6 +54,8 @@ class NativeEvaluator:
             [(project.projectList(), project.child().output()) for project in projects],
             keeps_state=keeps_state,
         )
+        #: The names of parsed fields; None: they were not needed yet.
+        self._names: frozenset[str] | None = None
         #: A projection writes each row into the same object, and each pipeline has its own thread.
         self._lock = Lock()
 
@@ -60,7 +63,13 @@ class NativeEvaluator:
         """Return the exception of the step for each row of a Java array, None if it succeeds."""
         with self._lock:
             results = self._inspector.map(rows, self._evaluate)
-        return problems_of_java(self._spark, results)
+        return problems_of_java(self._spark, results, self._fields)
+
+    def _fields(self) -> frozenset[str]:
+        """Return the names of the fields in the schemas of the step's parsers."""
+        if self._names is None:
+            self._names = frozenset(name for each in self._last for name in parsed_fields(each))
+        return self._names
 
     def problems_of(self, rows: Sequence[Any]) -> list[Problem | None]:
         """Return the exception of the step for each of some rows, None if it succeeds."""
