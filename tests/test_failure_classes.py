@@ -15,6 +15,7 @@ import confluent_kafka
 import psycopg
 import pyspark
 import pytest
+from msgspec.structs import replace
 
 import arrester.agents
 from arrester.agents.definition.stores import delta_table, iceberg_table
@@ -29,7 +30,7 @@ from arrester.agents.spark.errors import WORKER_CRASHED
 from arrester.agents.worker.arrow_reader import Unreadable
 from arrester.agents.worker.columns import POSITION_RAISED, TASK_RAISED
 from arrester.agents.worker.type_check import WrongType
-from arrester.dashboard.text.failure_advice import ADVICE, advice
+from arrester.dashboard.text.failure_advice import ADVICE, PARSED, advice
 from arrester.domain.error_policy.classify import DEFAULT_TABLE
 from arrester.domain.error_policy.failure_classes import KAFKA
 from arrester.domain.errors import ArresterError, InvalidValue
@@ -192,10 +193,32 @@ def test_each_name_and_condition_of_the_page_has_advice_about_the_same_code() ->
             if heading == "Failures of no record" or not row[1]:
                 for name in row[0]:
                     assert name.rpartition(".")[2] in ADVICE, name
+    for causes, conditions, *_ in rows("Causes of parse failures"):
+        assert all(each in PARSED for each in conditions or causes), (causes, conditions)
     page = PAGE.read_text() + (PAGE.parents[1] / "how-to" / "guard-a-pipeline.md").read_text()
-    for text in ADVICE.values():
+    for text in (*ADVICE.values(), *PARSED.values()):
         for code in re.findall(r"`([^`]+)`", text):
             assert code in page, code
+
+
+def test_the_advice_about_a_parsed_text_is_that_of_its_cause() -> None:
+    malformed = Failure(
+        stage="deserialize",
+        exception_class="a.SparkException",
+        condition="MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION",
+        message="",
+        fingerprint="2-00",
+        inner_class="a.SparkDateTimeException",
+        inner_condition="CAST_INVALID_INPUT",
+    )
+    # `on=` answers the outer condition only.
+    assert "STRING" in advice(malformed) and "on=" not in advice(malformed)
+    unknown = replace(malformed, inner_class="a.Unknown", inner_condition=None)
+    assert "`PERMISSIVE` is" in advice(unknown)
+    refused = replace(
+        malformed, condition=None, inner_class="a.PSQLException", inner_condition="23505"
+    )
+    assert "`key=` updates" in advice(refused)
 
 
 @pytest.mark.parametrize(

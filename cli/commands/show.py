@@ -113,6 +113,9 @@ def _show_group(group: Json) -> None:
             ("pipeline", group["pipeline"]),
             ("stage", group["stage"]),
             ("exception", group["exception_class"]),
+            ("condition", group["condition"]),
+            ("innermost cause", _inner(group)),
+            ("field", group.get("field")),
             ("message", group["message"]),
             ("place", group["frame"]),
             ("failed records", group["count"]),
@@ -121,8 +124,15 @@ def _show_group(group: Json) -> None:
             ("set by", group["actor"]),
             ("reason", group["reason"]),
             ("notes", group["notes"]),
+            ("earlier group", group.get("earlier_fingerprint")),
         ]
     )
+
+
+def _inner(group: Json) -> str | None:
+    """Return class and condition of the innermost cause; None if the server has none."""
+    found = filter(None, (group.get("inner_class"), group.get("inner_condition")))
+    return " ".join(found) or None
 
 
 def _moment(moment: str | None) -> str | None:

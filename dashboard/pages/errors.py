@@ -27,6 +27,7 @@ from arrester.dashboard.page_frame import (
 from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person, for_people
 from arrester.dashboard.rest.resources.error_groups import ErrorGroupSerializer
 from arrester.dashboard.text import issue_markdown, record_text
+from arrester.domain import failure_text
 from arrester.domain.errors import InvalidValue, NotFound
 from arrester.domain.events import RecordFailed, StoredEvent
 from arrester.domain.identity import fingerprint as fingerprints
@@ -35,6 +36,7 @@ from arrester.domain.state import error_groups
 from arrester.domain.state.states import GroupState, GroupStatus, TaskStatus
 
 RECENT = 20
+_VERSIONS = {str(fingerprints.WITHOUT_CAUSE), str(fingerprints.VERSION)}
 DIGITS = len(str(MAX_BIGINT))
 TABS = {
     "trace": "Stack trace",
@@ -142,7 +144,7 @@ def show(
         "errors",
         context | _of_tab(tab, group.state, request.GET),
         template="error",
-        title=group.state.exception_class,
+        title=failure_text.title(group.state),
         url="" if request.method == "GET" else f"{url}?tab={tab}",
         shows=application,
         notice=notice,
@@ -162,6 +164,8 @@ def _group_context(
     return {
         **record_text.context(example),
         "group": state,
+        "earlier": group.earlier,
+        "parts": group.parts,
         "stopped": group.stopped,
         "stopped_total": group.stopped_total,
         "paused": paused,
@@ -213,7 +217,7 @@ def _show_past(
         "errors",
         context,
         template="error_as_of",
-        title=detail.state.exception_class,
+        title=failure_text.title(detail.state),
         shows=application,
         live=False,
     )
@@ -245,7 +249,7 @@ def _of_tab(tab: str, group: GroupState, query: QueryDict) -> dict[str, Any]:
             return {
                 "algorithm": version,
                 "digest": digest,
-                "known_algorithm": version == str(fingerprints.VERSION),
+                "known_algorithm": version in _VERSIONS,
                 "normalised": fingerprints.normalised(group.message),
             }
     return {}

@@ -120,7 +120,10 @@ def _same(names: str) -> dict[str, str | Callable[[Any], Any]]:
     return {name: name for name in names.split()}
 
 
-_FAILURE = "stage exception_class condition message fingerprint frame attempts"
+_FAILURE = (
+    "stage exception_class condition message fingerprint frame attempts"
+    " inner_class inner_condition field"
+)
 
 
 def _of_failure(name: str) -> Callable[[Any], Any]:

@@ -74,11 +74,11 @@ def printed(stored: StoredEvent) -> str:
 
 @register.simple_tag
 def about(stored: StoredEvent, causes: Mapping[tuple[str, str], GroupState]) -> str:
-    """Return the subject of an act; for an error its class, which is clearer than its
+    """Return the subject of an act; for an error its title, which is clearer than its
     fingerprint."""
     fingerprint = getattr(stored.event.data, "fingerprint", None)
     cause = causes.get((stored.application, fingerprint)) if fingerprint else None
-    return audit_text.about(stored) if cause is None else failure_text.short(cause.exception_class)
+    return audit_text.about(stored) if cause is None else failure_text.title(cause)
 
 
 @register.filter

@@ -50,7 +50,8 @@ from arrester.domain.events import (
     ThreadReplaced,
     ThreadStarted,
 )
-from arrester.domain.failure_text import cause, short
+from arrester.domain.failure_text import cause
+from arrester.domain.failure_text import title as failure_title
 from arrester.domain.plural import plural
 from arrester.domain.state.states import GroupState, TaskStatus
 
@@ -116,7 +117,7 @@ def _of_records(data: EventData) -> str:
             about = "about " if data.estimated else ""
             span = f"{at(data.first_position)} to {at(data.last_position)}"
             # The message of a counted failure is that of another record.
-            kind = short(failure.exception_class)
+            kind = failure_title(failure)
             return f"{about}{data.count:,} more, {span} → {data.response}: {kind}"
         case RetriesCounted():
             return f"{data.retries:,} successful retries"

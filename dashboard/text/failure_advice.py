@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from arrester.domain.events import Failure
-from arrester.domain.failure_text import short
+from arrester.domain.failure_text import names
 from arrester.domain.state.states import GroupState
 
 _PRODUCER: Final = "Correct the producer."
@@ -131,22 +131,37 @@ ADVICE: Final[dict[str, str]] = {
 }
 
 
+_AS_TEXT: Final = "Declare the field as STRING and use `try_cast`, or correct the producer."
+#: By condition or class of the cause that a parser has for MALFORMED_RECORD_IN_PARSING. `on=`
+#: answers that condition, not the cause.
+PARSED: Final[dict[str, str]] = {
+    "CANNOT_PARSE_JSON_FIELD": f"A JSON value has another type than the schema. {_AS_TEXT}",
+    "CannotParseJSONFieldException": f"The text is JSON of another type. {_PRODUCER}",
+    "INVALID_JSON_ROOT_FIELD": f"The text is the JSON `null`. {_PRODUCER}",
+    "CAST_INVALID_INPUT": f"A text is no date or time. {_AS_TEXT}",
+    "DateTimeParseException": f"A text is no date or time. {_AS_TEXT}",
+    "NumberFormatException": f"A text is no number. {_AS_TEXT}",
+    "NUMERIC_VALUE_OUT_OF_RANGE": _WIDER,
+    "InputCoercionException": _WIDER,
+    "JsonParseException": f"The text is no JSON. {_PRODUCER}",
+    "JsonEOFException": f"The text ends inside its JSON. {_PRODUCER}",
+    "MALFORMED_CSV_RECORD": f"The text has another number of fields. {_PRODUCER}",
+    "WstxUnexpectedCharException": f"The text is no XML. {_PRODUCER}",
+    "WstxEOFException": f"The text ends inside its XML. {_PRODUCER}",
+}
+_MALFORMED: Final = "MALFORMED_RECORD_IN_PARSING"
+
+
 def advice(failure: Failure | GroupState) -> str:
     """Return what to do about a failure, with code in backquotes; empty if nothing is known."""
-    return next((ADVICE[name] for name in _names(failure) if name in ADVICE), "")
+    own = names(failure.exception_class, failure.condition)
+    if not failure.inner_class:
+        return _first(ADVICE, own)
+    inner = names(failure.inner_class, failure.inner_condition or None)
+    if (failure.condition or "").startswith(_MALFORMED):
+        return _first(PARSED, inner) or _first(ADVICE, own)
+    return _first(ADVICE, inner) or _first(ADVICE, own)
 
 
-def _names(failure: Failure | GroupState) -> Iterator[str]:
-    """Yield the names of a failure, the most specific one first."""
-    name = short(failure.exception_class)
-    condition = failure.condition
-    if condition:
-        yield f"{name} {condition}"
-        yield condition
-        # A.B is an A, and SQLSTATE 23505 is a 23.
-        parent = condition.partition(".")[0]
-        yield f"{name} {parent}"
-        yield parent
-        if len(condition) == 5 and "_" not in condition:
-            yield condition[:2]
-    yield name
+def _first(known: Mapping[str, str], names: Iterator[str]) -> str:
+    return next((known[name] for name in names if name in known), "")

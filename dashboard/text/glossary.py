@@ -26,7 +26,8 @@ TERMS = {
     "dismissed task": "A stopped task that a person hides because no run processes it; not counted "
     "until an agent reports it.",
     "drain": "Process the held records of a task that continues.",
-    "error group": "Failures with the same fingerprint: class, stage and top frame.",
+    "error group": "Failures with the same fingerprint: stage, condition or class, innermost "
+    "cause, field and top frame.",
     "failing record": "A record that fails when it is processed alone.",
     "fast path": "One Spark plan evaluates and writes a micro-batch. If the sink stages its rows, "
     "it goes on after a failed record.",

@@ -14,6 +14,8 @@ def markdown(group: GroupState, example: StoredEvent | None, page: str) -> str:
     """Return the text of an issue; `page` is the full URL of the group's page."""
     facts = {
         "Pipeline": f"{group.application} / {group.pipeline or '-'}, stage `{group.stage}`",
+        "Exception": group.condition and f"`{group.exception_class}`, `{group.condition}`",
+        "Cause": group.inner_class and f"`{group.inner_class}`",
         "Your code": group.frame and f"`{group.frame}`",
         "Records": f"{group.count:,}{' (partly estimated)' if group.estimated else ''}",
         "Ended runs": group.ended_runs and f"{group.ended_runs:,}",
@@ -22,7 +24,7 @@ def markdown(group: GroupState, example: StoredEvent | None, page: str) -> str:
         "State": f"{group.status}{f', {group.reason}' if group.reason else ''}",
         "Page": page,
     }
-    lines = [f"## {failure_text.short(group.exception_class)}", "", *_fenced(group.message), ""]
+    lines = [f"## {failure_text.title(group)}", "", *_fenced(group.message), ""]
     lines += [f"- **{name}**: {value}" for name, value in facts.items() if value]
     stack = example.event.body.stack if example is not None and example.event.body else None
     if stack:

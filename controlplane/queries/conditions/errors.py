@@ -15,6 +15,7 @@ from arrester.controlplane.queries.conditions.condition import (
     shortened,
 )
 from arrester.controlplane.views import row_mapping
+from arrester.domain import failure_text
 from arrester.domain.plural import plural
 from arrester.domain.state.states import GroupState
 
@@ -51,13 +52,15 @@ def new(*, now: datetime) -> Iterator[Condition]:
 def _group(group: GroupState, now: datetime) -> Condition:
     cause = AlertCause.ERROR_RECURRED if group.recurred else AlertCause.ERROR_NEW
     words = "resolved error failed again" if group.recurred else "new error"
+    # Without a condition the title is the class: here with its package.
+    title = failure_text.title(group) if group.condition else group.exception_class
     began = group.since if group.recurred else group.first_seen
     return Condition(
         cause=cause,
         application=group.application,
         subject=group.fingerprint,
-        name=group.exception_class,
-        title=f"{group.application}: {words}: {group.exception_class}",
+        name=title,
+        title=f"{group.application}: {words}: {title}",
         detail=shortened(f"{group.stage}: {group.message}"),
         path=error_path(group.application, group.fingerprint),
         count=group.count,

@@ -23,6 +23,7 @@ from arrester.controlplane.store.column_values import fit
 from arrester.controlplane.views import live_checkpoints, row_mapping
 from arrester.domain.errors import InvalidValue, NotFound
 from arrester.domain.events import StoredEvent
+from arrester.domain.identity.fingerprint import VERSION, WITHOUT_CAUSE
 from arrester.domain.state.states import GroupState, GroupStatus, TaskState
 
 #: The sort columns of a list; with `-` before the name, the largest is first.
@@ -77,6 +78,10 @@ class GroupDetail(msgspec.Struct, frozen=True, kw_only=True):
     stopped_total: int
     #: The newest ends of runs and drivers that no failed record has reported.
     ends: tuple[StoredEvent, ...] = ()
+    #: The group of version 1 of the fingerprint that had these failures, if it exists.
+    earlier: GroupState | None = None
+    #: Of a group of version 1: those that have its newer failures, the last failed first.
+    parts: tuple[GroupState, ...] = ()
 
 
 class Affected(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +165,26 @@ def group(application: str, fingerprint: str) -> GroupDetail:
         stopped=tuple(stopped),
         stopped_total=total,
         ends=_ends(state),
+        earlier=_earlier(state),
+        parts=_parts(state),
     )
+
+
+def _earlier(state: GroupState) -> GroupState | None:
+    if state.earlier_fingerprint is None:
+        return None
+    key = (state.application, state.earlier_fingerprint)
+    return groups_by_key([key]).get(key)
+
+
+def _parts(state: GroupState) -> tuple[GroupState, ...]:
+    if not state.fingerprint.startswith(f"{WITHOUT_CAUSE}-"):
+        return ()
+    newer = row_mapping.GROUPS.load_readable(
+        "application = %s AND stage = %s AND fingerprint LIKE %s ORDER BY last_seen DESC LIMIT %s",
+        [state.application, fit(state.stage), f"{VERSION}-%", paging.MAX_ROWS],
+    )
+    return tuple(each for each in newer if each.earlier_fingerprint == state.fingerprint)
 
 
 def _ends(state: GroupState) -> tuple[StoredEvent, ...]:

@@ -53,7 +53,8 @@ class ErrorGroupSerializer(StructSerializer):
         struct = GroupState
         fields = (
             *("application", "fingerprint", "pipeline", "stage", "exception_class", "condition"),
-            *("other_classes", "message", "frame", "count", "estimated", "ended_runs"),
+            *("other_classes", "inner_class", "inner_condition", "field", "message", "frame"),
+            *("count", "estimated", "ended_runs", "earlier_fingerprint"),
             *(
                 "first_seen",
                 "last_seen",

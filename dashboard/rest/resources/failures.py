@@ -31,7 +31,7 @@ class FailureFieldSerializer(StructSerializer):
         struct = Failure
         fields = (
             *("stage", "exception_class", "condition", "message", "fingerprint", "frame"),
-            "attempts",
+            *("attempts", "inner_class", "inner_condition", "field"),
         )
 
 

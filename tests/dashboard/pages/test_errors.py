@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any
@@ -16,7 +17,8 @@ from django.urls import reverse
 from msgspec.structs import replace
 
 from arrester.controlplane import actions, queries
-from arrester.domain.events import ResumeHow, TaskPaused
+from arrester.domain.events import Failure, ResumeHow, TaskPaused
+from arrester.domain.identity.fingerprint import fingerprint
 from arrester.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.domain.state.states import GroupState, GroupStatus
 from tests.dashboard.accounts import make_user
@@ -237,6 +239,70 @@ def test_each_tab_of_an_error(flights: Story, viewer: Client) -> None:
     assert "allowed: trace, record" in text(viewer, url, status=400, tab="nothing")
     for copy in ("## ImplausibleDelay", "&quot;fingerprint&quot;", "curl -H"):
         assert copy in text(viewer, url)
+
+
+def _malformed(**inner: str) -> Failure:
+    """Return a failure of a parser: as an agent of today sends it, or as an earlier one."""
+    values: dict[str, Any] = {
+        "stage": "deserialize",
+        "exception_class": "org.apache.spark.SparkException",
+        "condition": "MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION",
+        "frame": None,
+        "message": f"[MALFORMED_RECORD_IN_PARSING] {inner}",
+        **inner,
+    }
+    return Failure(**values, fingerprint=fingerprint(**values))
+
+
+def test_groups_that_divide_an_earlier_one_are_joined_with_it(
+    flights: Story, viewer: Client
+) -> None:
+    date = _malformed(inner_class="java.time.format.DateTimeParseException")
+    wrong = "CANNOT_PARSE_JSON_FIELD"
+    typed = _malformed(inner_class="a.JsonError", inner_condition=wrong, field="dep_delay")
+    unrelated = replace(_malformed(inner_class="a.JsonError"), stage="process:x")
+    before = _malformed()
+    assert before.fingerprint.startswith("1-")
+    for task, cause in enumerate((before, date, typed, unrelated)):
+        flights.pauses(f"task {task}", cause=cause)
+
+    titles = {
+        before: "Text cannot be parsed",
+        date: "Text is not a date or time",
+        typed: "JSON value of another type: dep_delay",
+    }
+    listed = text(viewer, reverse("errors"))
+    urls = {each: reverse("error", args=["flights", each.fingerprint]) for each in titles}
+    for each, title in titles.items():
+        page = text(viewer, urls[each])
+        assert f"<h1>{title} " in page and f">{title}</b>" in listed
+        # The class stays, since `on=` has it.
+        assert "SparkException" in page
+    assert listed.count("SparkException · ") == 4
+
+    old, new = text(viewer, urls[before]), text(viewer, urls[typed])
+    parts = re.findall(r'href="([^"]+)"', re.findall(r'<p[^>]* id="parts">.*', old)[0])
+    assert parts == [urls[typed], urls[date]]
+    assert urls[before] in re.findall(r'<p[^>]* id="earlier">.*', new)[0]
+    assert 'id="earlier"' not in old and 'id="parts"' not in new
+    assert "dep_delay" in text(viewer, urls[typed], tab="why")
+
+    rest = viewer.get(f"/api/errors/flights/{typed.fingerprint}").json()
+    assert rest["earlier_fingerprint"] == before.fingerprint
+    assert (rest["inner_condition"], rest["field"]) == (wrong, "dep_delay")
+    rest = viewer.get(f"/api/errors/flights/{before.fingerprint}").json()
+    assert (rest["earlier_fingerprint"], rest["inner_class"], rest["field"]) == (None, None, None)
+
+
+def test_resolving_or_muting_an_earlier_group_leaves_its_parts_alone(flights: Story) -> None:
+    """It had records with other causes too, so no act on it was about this one."""
+    before, date = _malformed(), _malformed(inner_class="java.time.DateTimeException")
+    flights.pauses("JFK", cause=before)
+    resolve(before.fingerprint)
+    flights.pauses("LGA", cause=date)
+    part, earlier = (queries.group("flights", each.fingerprint).state for each in (date, before))
+    assert (earlier.status, earlier.count) == (GroupStatus.RESOLVED, 1)
+    assert (part.status, part.count, part.recurred) == (GroupStatus.UNRESOLVED, 1, False)
 
 
 def test_an_error_lists_the_other_classes_of_its_condition(flights: Story, viewer: Client) -> None:
