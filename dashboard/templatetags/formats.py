@@ -19,6 +19,7 @@ from arrester.dashboard.permissions import REQUIRES
 from arrester.dashboard.text import (
     command_links,
     event_text,
+    named_fields,
     record_text,
     verdict_text,
 )
@@ -42,6 +43,7 @@ register.filter("failure_title", failure_text.title)
 register.filter("visible", visible_text.visible)
 register.filter("ordinal", verdict_text.ordinal)
 register.filter("verdict", verdict_text.sentence)
+register.simple_tag(named_fields.marked)
 
 
 @register.simple_tag

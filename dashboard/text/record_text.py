@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from arrester.domain.events import Body, StoredEvent
+from arrester.dashboard.text import named_fields
+from arrester.domain.events import Body, Failure, StoredEvent
 from arrester.domain.visible_text import visible
 
 #: Further bytes are counted, not shown.
@@ -41,6 +42,9 @@ class Field(NamedTuple):
     missing: str = ""
     #: The agent kept only its beginning.
     cut: bool = False
+    #: The failure names it, or the fields inside it.
+    named: bool = False
+    inside: frozenset[str] = frozenset()
 
 
 class Line(NamedTuple):
@@ -75,24 +79,34 @@ class Dump(NamedTuple):
 def context(stored: StoredEvent | None) -> dict[str, Any]:
     """Return the context for the body of a RecordFailed; empty if there is none."""
     body = stored.event.body if stored else None
-    return of_body(body) | {"sealed": stored if body and body.sealed else None}
+    failure = getattr(stored.event.data, "failure", None) if stored else None
+    return of_body(body, failure) | {"sealed": stored if body and body.sealed else None}
 
 
-def of_body(body: Body | None, *, redacted: str = DRIVER) -> dict[str, Any]:
+def of_body(
+    body: Body | None, failure: Failure | None = None, *, redacted: str = DRIVER
+) -> dict[str, Any]:
     """Return the context for a body; `redacted` is where its fields were redacted."""
     return {
         "body": body,
         "redacted": redacted,
-        "fields": fields(body, redacted=redacted) if body else [],
+        "fields": fields(body, failure, redacted=redacted) if body else [],
         "dumps": dumps(body) if body else [],
         "folds": folds(body.stack) if body and body.stack else [],
     }
 
 
-def fields(body: Body, *, redacted: str = DRIVER) -> list[Field]:
-    """Return the fields of the source row, then the redacted ones."""
+def fields(body: Body, failure: Failure | None = None, *, redacted: str = DRIVER) -> list[Field]:
+    """Return the fields of the source row, then the redacted ones.
+
+    Those that the failure names are marked.
+    """
     record = body.record or {}
-    shown = [_field(name, value) for name, value in record.items()]
+    named = {} if failure is None else named_fields.named(record, failure)
+    shown = [
+        _field(name, value)._replace(named=name in named, inside=named.get(name, frozenset()))
+        for name, value in record.items()
+    ]
     return shown + [
         Field(name=name, missing=f"redacted on the {redacted}") for name in body.redacted
     ]
