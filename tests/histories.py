@@ -277,6 +277,7 @@ failed_records = st.one_of(
         position=_positions,
         response=st.sampled_from(FinalResponse),
         key=_keys,
+        with_source=st.booleans(),
         **_task,
         **_failing,
     ),

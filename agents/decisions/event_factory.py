@@ -18,6 +18,7 @@ from arrester.agents.failures.aggregate import FailureSummary
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.failures.fingerprints import CountedCauses, failure_of
 from arrester.agents.failures.payload import Redaction, is_of_kafka, location_of, with_first_lines
+from arrester.agents.failures.source_lines import source_lines
 from arrester.agents.journal.entries import StoppingRecord
 from arrester.domain.error_policy.log_levels import LogMessage
 from arrester.domain.events import (
@@ -30,6 +31,7 @@ from arrester.domain.events import (
     OutageFound,
     RecordFailed,
     Run,
+    SourceLines,
     TaskDied,
     TaskPaused,
 )
@@ -54,8 +56,12 @@ class EventFactory:
     log_records: bool = False
     #: errors.log.include.configs: log the class and configuration of the stage.
     log_configs: bool = False
+    #: errors.include.source: report the lines of code around the one that raised.
+    source: bool = False
     #: The fingerprints of the causes whose stack trace this run has logged.
     _traced: set[str] = field(default_factory=set)
+    #: The error groups of which an example in this run has them.
+    _with_source: set[str] = field(default_factory=set)
 
     def event(
         self,
@@ -148,16 +154,19 @@ class EventFactory:
         stopped_by: StoppingRecord | None,
     ) -> Event:
         """Return RecordFailed with its body. The stopping record again is not a new failure."""
+        failure = failure_of(each)
+        source = self._source(failure, each.problem.stack)
         data = RecordFailed(
             task=each.task,
             position=each.position,
-            failure=failure_of(each),
+            failure=failure,
             response=response,
             key=self._key(each),
             recurrence=_is_same(stopped_by, each),
             logged=self.log,
+            with_source=source is not None,
         )
-        body = self.redaction.body(each.row.asDict(), stack=each.problem.stack)
+        body = self.redaction.body(each.row.asDict(), stack=each.problem.stack, source=source)
         if self.log:
             trace, record = body.stack or "", f" {body.record}"
             # For a record of Kafka the log shows its coordinates, not its content.
@@ -165,6 +174,13 @@ class EventFactory:
                 trace, record = with_first_lines(trace, data.failure.exception_class), ""
             self._log(data, location_of(each, self.redaction), record, trace=trace)
         return self.event(data, at, body=body)
+
+    def _source(self, failure: Failure, stack: str | None) -> SourceLines | None:
+        """Return the lines of code that the first example of an error group in a run has."""
+        if not self.source or failure.fingerprint in self._with_source:
+            return None
+        self._with_source.add(failure.fingerprint)
+        return source_lines(failure.frame, stack)
 
     def _log(
         self,

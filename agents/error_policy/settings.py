@@ -74,6 +74,8 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
     #: errors.redact.reveal: redacted values are encrypted to the server.
     reveal: bool
     examples_limit: int
+    #: errors.include.source
+    source: bool
     #: held.records.limit, held.bytes.limit: None or negative means unlimited.
     held_records_limit: int | None
     held_bytes_limit: int | None
@@ -104,6 +106,7 @@ class ErrorSettings(msgspec.Struct, frozen=True, kw_only=True):
             redact_builtin=keys.REDACTED_NAMES if reader.key(keys.REDACT_BUILTIN) else (),
             show=_show(reader),
             examples_limit=reader.key(keys.EXAMPLES_LIMIT),
+            source=reader.key(keys.INCLUDE_SOURCE),
             held_records_limit=reader.key(keys.HELD_RECORDS_LIMIT),
             held_bytes_limit=reader.key(keys.HELD_BYTES_LIMIT),
             held_limit_stops=reader.key(keys.HELD_LIMIT_RESPONSE) == "stop",

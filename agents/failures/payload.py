@@ -16,13 +16,14 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
 from pyspark.sql import Row
 from pyspark.sql import types as T
 
 from arrester.agents.failures.failed_record import FailedRecord
 from arrester.agents.spark.sources.kafka_source import COORDINATES
 from arrester.agents.worker.redactor import Redactor
-from arrester.domain.events import Body
+from arrester.domain.events import Body, SourceLines
 from arrester.domain.wire.sealed_fields import MaskedField, MaskedFields, seal
 
 _log = logging.getLogger("arrester.thread")
@@ -40,6 +41,9 @@ _GOES_ON = re.compile(
 _NO_MESSAGE = re.compile(r"\s|Traceback |The above |During handling |$")
 #: Python's lines between and inside the members of an exception group.
 _OF_GROUP = re.compile(r" *(\+-[-+]*( \d+ -+)?$|\+ Exception Group Traceback )")
+#: A text in code after `=` or `:`.
+_ASSIGNED = re.compile(r"""([=:]\s*[rbufRBUF]{0,2})(['"])(?:(?!\2).)*\2""")
+_HIDDEN = "…"
 _INSIDE = re.compile(r" *\| ")
 
 
@@ -74,7 +78,9 @@ class Redaction:
     #: How dropped values are encrypted; None: they are lost.
     reveal: Reveal | None = None
 
-    def body(self, row: Mapping[str, Any], *, stack: str | None) -> Body:
+    def body(
+        self, row: Mapping[str, Any], *, stack: str | None, source: SourceLines | None = None
+    ) -> Body:
         """Return the body of a failed record, without values of dropped fields."""
         redactor, allowed = self._redacted(row)
         record, size = _truncated(_sound(allowed))
@@ -84,6 +90,7 @@ class Redaction:
             sealed=self._sealed(redactor, record),
             cut_from=size,
             stack=_sound(None if stack is None else redactor.redact_text(stack)),
+            source=None if source is None else _redacted_source(redactor, source, self.rules),
         )
 
     def _sealed(self, redactor: Redactor, record: dict[str, Any]) -> bytes | None:
@@ -137,6 +144,21 @@ class Redaction:
     def _redacted(self, row: Mapping[str, Any]) -> tuple[Redactor, dict[str, Any]]:
         redactor = Redactor(self.rules, self.only, self.fields)
         return redactor, redactor.row({name: jsonable(row[name]) for name in row}, self.shown_key)
+
+
+def _redacted_source(redactor: Redactor, source: SourceLines, rules: Sequence[str]) -> SourceLines:
+    """Return lines of code without the values of dropped fields.
+
+    A text that a line assigns is hidden if the line has the name of a dropped field.
+    """
+    names = [name.lower() for rule in rules if (name := rule.strip("$.*"))]
+    lines = []
+    for line in source.lines:
+        text = redactor.redact_text(line)
+        if any(name in text.lower() for name in names):
+            text = _ASSIGNED.sub(rf"\1\2{_HIDDEN}\2", text)
+        lines.append(_sound(text))
+    return replace(source, lines=tuple(lines))
 
 
 class UnmatchedRules:

@@ -241,4 +241,5 @@ def _event_factory(
         log=log.enable,
         log_records=log.include_messages,
         log_configs=log.include_configs,
+        source=config.errors.source,
     )

@@ -163,6 +163,7 @@ def _group_context(
     api_url = request.build_absolute_uri(reverse("api-error", args=[application, fingerprint]))
     return {
         **record_text.context(example),
+        "code": record_text.code_lines(group.source),
         "group": state,
         "earlier": group.earlier,
         "parts": group.parts,

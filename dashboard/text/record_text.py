@@ -23,6 +23,8 @@ DRIVER, SERVER = "driver", "server"
 _CUT_MARK = "…[cut]"
 _BASE64 = "base64:"
 _PYTHON_FRAME = re.compile(r'^\s*File "(?P<path>[^"]+)", line \d+')
+#: The number of the line in the name of a frame.
+_PLACE = re.compile(r":(\d{1,9}) in ")
 _JVM_FRAME = re.compile(r"^\s*(?:at (?P<method>[\w.$/@<>]+)|\.\.\. \d+ (?:more|common))")
 _JVM_PLATFORM = re.compile(
     r"(?:java\.base/|jdk\.|java\.|javax\.|sun\.|com\.sun\.|scala\.|py4j\.|org\.apache\."
@@ -54,6 +56,14 @@ class Line(NamedTuple):
     own: bool
 
 
+class CodeLine(NamedTuple):
+    """A line of the author's code; `raised` for the one that raised."""
+
+    number: int
+    text: str
+    raised: bool
+
+
 class Fold(NamedTuple):
     """Consecutive lines of the user's code, or of the platform's, which can be folded."""
 
@@ -80,7 +90,10 @@ def context(stored: StoredEvent | None) -> dict[str, Any]:
     """Return the context for the body of a RecordFailed; empty if there is none."""
     body = stored.event.body if stored else None
     failure = getattr(stored.event.data, "failure", None) if stored else None
-    return of_body(body, failure) | {"sealed": stored if body and body.sealed else None}
+    return of_body(body, failure) | {
+        "sealed": stored if body and body.sealed else None,
+        "code": code_lines(stored),
+    }
 
 
 def of_body(
@@ -164,6 +177,18 @@ def folds(stack: str) -> list[Fold]:
     """Return a trace split where the user's code and the platform's meet."""
     runs = groupby(trace(stack), key=lambda line: line.own)
     return [Fold(own=own, lines=list(lines)) for own, lines in runs]
+
+
+def code_lines(stored: StoredEvent | None) -> list[CodeLine]:
+    """Return the lines of code of a failed record; none if its event has none."""
+    body = stored.event.body if stored else None
+    failure = getattr(stored.event.data, "failure", None) if stored else None
+    if body is None or body.source is None or failure is None:
+        return []
+    place = _PLACE.search(failure.frame or "")
+    raised = int(place[1]) if place else 0
+    numbered = enumerate(body.source.lines, body.source.first)
+    return [CodeLine(number, text, number == raised) for number, text in numbered]
 
 
 def _is_frame(text: str) -> bool:

@@ -266,6 +266,11 @@ REDACT_REVEAL = _flag(
     "Encrypt the values of fields that do not leave the driver to the server, which shows them to "
     "admins on request, with a reason. Needs `ARRESTER_SERVER_KEY`.",
 )
+INCLUDE_SOURCE = _flag(
+    "errors.include.source",
+    "Report the 5 lines of code around the one that raised, once per error group and run.",
+    default=True,
+)
 EXAMPLES_LIMIT = _count(
     "errors.examples.limit",
     "Failures reported in full per micro-batch and cause. Further ones are counted only.",

@@ -62,6 +62,7 @@ from arrester.domain.events.parts import (
     Moment,
     Position,
     Run,
+    SourceLines,
 )
 from arrester.domain.events.records import (
     FAILED,
@@ -169,6 +170,7 @@ __all__ = [
     "RetriesCounted",
     "Rollout",
     "Run",
+    "SourceLines",
     "StageAnswer",
     "StageCommanded",
     "StageDescribed",

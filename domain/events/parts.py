@@ -74,6 +74,14 @@ class Failure(Data, frozen=True, kw_only=True):
     field: str | None = None
 
 
+class SourceLines(Data, frozen=True, kw_only=True):
+    """Lines of the author's code around the one that raised, which `Failure.frame` names."""
+
+    #: The number of the first line.
+    first: Count
+    lines: tuple[str, ...]
+
+
 class Body(Data, frozen=True, kw_only=True):
     """The large part of an event: stored separately, erasable, not used by the fold."""
 
@@ -87,6 +95,8 @@ class Body(Data, frozen=True, kw_only=True):
     cut_from: int | None = None
     #: The Python (and JVM) trace as text.
     stack: str | None = None
+    #: Only in the first example of an error group in a run.
+    source: SourceLines | None = None
     #: The body was erased (BodyErased); nothing else is set.
     erased: bool = False
     #: Why the server cannot read the body, which it has stored; nothing else is set.

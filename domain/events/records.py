@@ -20,6 +20,8 @@ class RecordFailed(Data, frozen=True, kw_only=True, tag=True):
     recurrence: bool = False
     #: Whether the agent has logged it (errors.log.enable).
     logged: bool = False
+    #: Whether the body has lines of source.
+    with_source: bool = False
 
     @property
     def count(self) -> int:

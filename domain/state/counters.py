@@ -164,7 +164,7 @@ class GroupSums:
     """The sums of failures of one cause, and the last of them; they start from a state."""
 
     __slots__ = (
-        *("_state", "_sequence", "_pipeline", "_message", "_example_sequence"),
+        *("_state", "_sequence", "_pipeline", "_message", "_example_sequence", "_source_sequence"),
         *("_first_seen", "_last_seen", "_other_classes", "_count", "_estimated"),
     )
 
@@ -172,6 +172,7 @@ class GroupSums:
         self._state = state
         self._sequence, self._pipeline = state.sequence, state.pipeline
         self._message, self._example_sequence = state.message, state.example_sequence
+        self._source_sequence = state.source_sequence
         self._first_seen, self._last_seen = state.first_seen, state.last_seen
         self._other_classes = state.other_classes
         self._count = self._estimated = 0
@@ -203,7 +204,10 @@ class GroupSums:
         message = failure.message if isinstance(event, RecordFailed) else None
         self.add(event.count, occurred_at, sequence, message)
         self.set_source(pipeline, failure.exception_class, failure.condition)
-        if isinstance(event, FailuresCounted) and event.estimated:
+        if isinstance(event, RecordFailed):
+            if event.with_source:
+                self._source_sequence = sequence
+        elif event.estimated:
             self._estimated += event.count
 
     def set_source(self, pipeline: str | None, exception_class: str, condition: str | None) -> None:
@@ -233,5 +237,6 @@ class GroupSums:
             last_seen=self._last_seen,
             message=self._message,
             example_sequence=self._example_sequence,
+            source_sequence=self._source_sequence,
             other_classes=self._other_classes,
         )

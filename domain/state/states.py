@@ -413,6 +413,8 @@ class GroupState(State, frozen=True, kw_only=True):
     last_seen: datetime | None = None
     #: The newest RecordFailed with a body.
     example_sequence: int = 0
+    #: The newest RecordFailed with lines of source. Unset, it is not stored.
+    source_sequence: int | msgspec.UnsetType = msgspec.UNSET
     status: GroupStatus = GroupStatus.UNRESOLVED
     #: When, by which event, by whom and why the status changed.
     since: Annotated[datetime | None, Meta(description="The time of the status.")] = None

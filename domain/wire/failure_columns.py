@@ -237,6 +237,7 @@ def _shared(event: Event) -> _Shared | None:
         data.__class__ is not RecordFailed
         or run is None
         or event.caused_by is not None
+        or data.with_source
         or event.schema_version != 1
         or event.occurred_at.tzinfo is None
     ):

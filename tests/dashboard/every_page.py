@@ -12,9 +12,10 @@ from arrester.controlplane import actions, alerts, queries
 from arrester.controlplane.alerts import configuration, outbox
 from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.dashboard.pages import applications, errors, tasks
+from arrester.domain.events import Body, FinalResponse, RecordFailed, SourceLines
 from arrester.domain.identity.uuids import uuid7
 from arrester.domain.state.error_groups import GroupAct, GroupRequest
-from tests.dashboard.story import NA, STACK, TYPO, Story, failure
+from tests.dashboard.story import NA, STACK, TYPO, Story, failure, malformed
 
 #: Hostile payloads: right-to-left text, control characters, markup, very long values.
 ODD: dict[str, object] = {
@@ -30,6 +31,12 @@ DEEP = "".join(
     for line in range(200)
 )
 ODD_KEY = "ключ-مفتاح-🛫/..?#&"
+MALFORMED = malformed()
+DIVIDED = malformed(
+    inner_class="org.apache.spark.SparkRuntimeException",
+    inner_condition="CANNOT_PARSE_JSON_FIELD",
+    field="dep_delay",
+)
 LONG_KEY = "a-rather-long-key-" * 8
 
 
@@ -84,6 +91,23 @@ def build(story: Story) -> Scene:
         ODD_KEY, cause=slow, record=ODD, stack=f"{STACK}{DEEP}ValueError: x", cut_from=3_000_000
     )
     story.pauses(LONG_KEY, held=9_876_543_210, cause=slow)
+    for cause in (MALFORMED, DIVIDED):
+        record: dict[str, object] = {
+            "value": '{"dep_delay": "NA", "origin": "JFK"}',
+            "dep_delay": "NA",
+        }
+        story.pauses("DEN", cause=cause, record=record)
+    code = SourceLines(
+        first=19, lines=("def f(x):", "    # " + "long " * 50, "", "", "    raise X")
+    )
+    with_code = RecordFailed(
+        task="SFO",
+        position=4,
+        failure=TYPO,
+        response=FinalResponse.CONTINUE,
+        with_source=True,
+    )
+    story.report(with_code, body=Body(record={"x": 1}, stack=STACK, source=code))
     dead = story.dies_alone("SEA", cause=failure("produce", "app.Full", "no room"))
     waiting = actions.resume_task(odd.digest, actor="ana").id
     story.send(b"\x82\xa4type not an event of ours")
@@ -157,6 +181,7 @@ def pages(scene: Scene) -> dict[str, str]:
     application = reverse("application", args=["flights"])
     orders = reverse("application", args=["orders"])
     error = reverse("error", args=["flights", TYPO.fingerprint])
+    divided = reverse("error", args=["flights", DIVIDED.fingerprint])
     task = reverse("task", args=[scene.paused])
     history = reverse("task-history", args=[scene.paused])
     lists = (
@@ -194,6 +219,8 @@ def pages(scene: Scene) -> dict[str, str]:
         "error-as-of": f"{error}?as_of=@{scene.until}",
         **{f"history-{view}": f"{history}?view={view}" for view in tasks.HISTORY_FORMS},
         **{f"error-{tab}": f"{error}?tab={tab}" for tab in errors.TABS},
+        **{f"error-divided-{tab}": f"{divided}?tab={tab}" for tab in ("trace", "record", "why")},
+        "error-before-division": reverse("error", args=["flights", MALFORMED.fingerprint]),
         "error-muted": reverse("error", args=["flights", NA.fingerprint]),
         "errors-all": f"{reverse('errors')}?state=all&from=2020-01-01T00:00",
         "errors-none": f"{reverse('errors')}?text=nothing+says+this",

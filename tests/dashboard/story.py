@@ -83,6 +83,19 @@ def failure(stage: str, exception_class: str, message: str, frame: str | None = 
     )
 
 
+def malformed(**inner: str) -> Failure:
+    """Return a failure of a parser, with its cause or as an earlier agent sends it."""
+    values: dict[str, Any] = {
+        "stage": "deserialize",
+        "exception_class": "org.apache.spark.SparkException",
+        "condition": "MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION",
+        "frame": None,
+        "message": f"[MALFORMED_RECORD_IN_PARSING] {inner}",
+        **inner,
+    }
+    return Failure(**values, fingerprint=fingerprint(**values))
+
+
 NA = failure(
     "deserialize",
     "org.apache.spark.SparkNumberFormatException",

@@ -24,7 +24,7 @@ from arrester.controlplane.views import live_checkpoints, row_mapping
 from arrester.domain.errors import InvalidValue, NotFound
 from arrester.domain.events import StoredEvent
 from arrester.domain.identity.fingerprint import VERSION, WITHOUT_CAUSE
-from arrester.domain.state.states import GroupState, GroupStatus, TaskState
+from arrester.domain.state.states import GroupState, GroupStatus, TaskState, if_set
 
 #: The sort columns of a list; with `-` before the name, the largest is first.
 SORTS = ("last_seen", "first_seen", "count", "exception_class")
@@ -78,6 +78,8 @@ class GroupDetail(msgspec.Struct, frozen=True, kw_only=True):
     stopped_total: int
     #: The newest ends of runs and drivers that no failed record has reported.
     ends: tuple[StoredEvent, ...] = ()
+    #: The newest example with lines of the author's code.
+    source: StoredEvent | None = None
     #: The group of version 1 of the fingerprint that had these failures, if it exists.
     earlier: GroupState | None = None
     #: Of a group of version 1: those that have its newer failures, the last failed first.
@@ -165,6 +167,7 @@ def group(application: str, fingerprint: str) -> GroupDetail:
         stopped=tuple(stopped),
         stopped_total=total,
         ends=_ends(state),
+        source=history.event_if_kept(application, if_set(state.source_sequence) or 0),
         earlier=_earlier(state),
         parts=_parts(state),
     )

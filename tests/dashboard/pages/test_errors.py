@@ -17,13 +17,19 @@ from django.urls import reverse
 from msgspec.structs import replace
 
 from arrester.controlplane import actions, queries
-from arrester.domain.events import Failure, ResumeHow, TaskPaused
-from arrester.domain.identity.fingerprint import fingerprint
+from arrester.domain.events import (
+    Body,
+    FinalResponse,
+    RecordFailed,
+    ResumeHow,
+    SourceLines,
+    TaskPaused,
+)
 from arrester.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.domain.state.states import GroupState, GroupStatus
 from tests.dashboard.accounts import make_user
 from tests.dashboard.exported_files import exported
-from tests.dashboard.story import MODULE, NA, TYPO, Story, failure
+from tests.dashboard.story import MODULE, NA, TYPO, Story, failure, malformed
 
 HTMX = {"HX-Request": "true"}
 PAGE = ["flights", TYPO.fingerprint]
@@ -241,27 +247,14 @@ def test_each_tab_of_an_error(flights: Story, viewer: Client) -> None:
         assert copy in text(viewer, url)
 
 
-def _malformed(**inner: str) -> Failure:
-    """Return a failure of a parser: as an agent of today sends it, or as an earlier one."""
-    values: dict[str, Any] = {
-        "stage": "deserialize",
-        "exception_class": "org.apache.spark.SparkException",
-        "condition": "MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION",
-        "frame": None,
-        "message": f"[MALFORMED_RECORD_IN_PARSING] {inner}",
-        **inner,
-    }
-    return Failure(**values, fingerprint=fingerprint(**values))
-
-
 def test_groups_that_divide_an_earlier_one_are_joined_with_it(
     flights: Story, viewer: Client
 ) -> None:
-    date = _malformed(inner_class="java.time.format.DateTimeParseException")
+    date = malformed(inner_class="java.time.format.DateTimeParseException")
     wrong = "CANNOT_PARSE_JSON_FIELD"
-    typed = _malformed(inner_class="a.JsonError", inner_condition=wrong, field="dep_delay")
-    unrelated = replace(_malformed(inner_class="a.JsonError"), stage="process:x")
-    before = _malformed()
+    typed = malformed(inner_class="a.JsonError", inner_condition=wrong, field="dep_delay")
+    unrelated = replace(malformed(inner_class="a.JsonError"), stage="process:x")
+    before = malformed()
     assert before.fingerprint.startswith("1-")
     for task, cause in enumerate((before, date, typed, unrelated)):
         flights.pauses(f"task {task}", cause=cause)
@@ -296,13 +289,46 @@ def test_groups_that_divide_an_earlier_one_are_joined_with_it(
 
 def test_resolving_or_muting_an_earlier_group_leaves_its_parts_alone(flights: Story) -> None:
     """It had records with other causes too, so no act on it was about this one."""
-    before, date = _malformed(), _malformed(inner_class="java.time.DateTimeException")
+    before, date = malformed(), malformed(inner_class="java.time.DateTimeException")
     flights.pauses("JFK", cause=before)
     resolve(before.fingerprint)
     flights.pauses("LGA", cause=date)
     part, earlier = (queries.group("flights", each.fingerprint).state for each in (date, before))
     assert (earlier.status, earlier.count) == (GroupStatus.RESOLVED, 1)
     assert (part.status, part.count, part.recurred) == (GroupStatus.UNRESOLVED, 1, False)
+
+
+def test_the_lines_of_code_of_an_earlier_example_are_shown(flights: Story, viewer: Client) -> None:
+    code = ("def f(x):", "    if x < '<b>':", "        raise Implausible")
+    failed = RecordFailed(
+        task="JFK",
+        position=1,
+        failure=TYPO,
+        response=FinalResponse.CONTINUE,
+        with_source=True,
+    )
+    flights.report(failed, body=Body(record={"x": 1}, source=SourceLines(first=21, lines=code)))
+    flights.pauses("JFK")
+    page = text(viewer, reverse("error", args=PAGE))
+    found = re.findall(r'<span class="raised"><span class="muted">([^<]*)</span>([^<]*)', page)
+    assert found == [("   23", "          raise Implausible\n")]
+    assert "if x &lt; &#x27;&lt;b&gt;&#x27;:" in page
+    assert 'class="code"' not in text(viewer, reverse("error", args=PAGE), tab="record")
+    state = group()
+    assert 0 < int(state.source_sequence or 0) < state.example_sequence
+
+
+def test_a_field_that_the_failure_names_is_marked(flights: Story, viewer: Client) -> None:
+    cause = replace(TYPO, message="KeyError: 'gust', not 'wing'")
+    task = flights.pauses("JFK", cause=cause)
+    pages = [
+        text(viewer, reverse("error", args=PAGE), tab="record"),
+        text(viewer, reverse("task", args=[task.digest])),
+    ]
+    for page in pages:
+        [row] = re.findall(r'<tr class="is-named">.*?</tr>', page, re.S)
+        assert "weather" in row and "<mark>&quot;gust&quot;:</mark>" in row
+        assert "named by the failure" in row and page.count("<mark>") == 1
 
 
 def test_an_error_lists_the_other_classes_of_its_condition(flights: Story, viewer: Client) -> None:

@@ -107,6 +107,8 @@ def test_columns_of_an_agent_without_causes_are_read() -> None:
 def test_every_field_of_a_failed_record_is_in_its_columns() -> None:
     """A new field without a column would be lost."""
     fields = {*RecordFailed.__struct_fields__, *Failure.__struct_fields__} - {"failure"}
+    # An event with lines of source is never in columns.
+    fields -= {"with_source"}
     shared = {"response", "attempts", "recurrence", "logged"}
     own = {"task", "position", "key", "message"}
     assert fields == shared | own | {"fingerprint", "frame"} | set(FailureKind._fields)
