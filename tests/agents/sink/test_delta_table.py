@@ -94,6 +94,7 @@ def test_refused_records_are_answered_and_a_repeated_number_writes_nothing(
     }
     assert failed[3].failure.message == "CHECK constraint violated: value <> 'bad'"
     assert failed[7].failure.message == "NOT NULL constraint violated for column `position`"
+    assert [failed[at].failure.field for at in (3, 5, 7)] == [None, "code", "position"]
     table.sql(f"ALTER TABLE {table.name} ALTER COLUMN code TYPE VARCHAR(4)")
     assert thread.apply(TaskCommand("b", how=ResumeHow.RETRY)).applied
     wait_until(lambda: table.positions() == [1, 2, 4, 5, 6], what="the held records")

@@ -139,6 +139,9 @@ def test_each_kind_of_refused_record_is_found_and_the_others_are_written_once(
     failed = {each.position: each.failure for each in bench.outbox.of(RecordFailed)}
     conditions = {n: condition for n, (condition, _) in refused.items()} | {20: "23502"}
     assert {n: failure.condition for n, failure in failed.items()} == conditions
+    # The table's column, not a value of the row.
+    named = {n: failure.field for n, failure in failed.items() if failure.field}
+    assert list(named) == [20] and f'null value in column "{named[20]}"' in failed[20].message
     assert "delay 13 is refused" in failed[13].message
     assert failed[5].exception_class == "org.postgresql.util.PSQLException"
     assert {each["position"] for each in bench.dead_letters()} == set(conditions)
