@@ -10,6 +10,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils import timezone
+from msgspec import UNSET
 
 from arrester.controlplane import queries
 from arrester.dashboard.components import (
@@ -115,9 +116,16 @@ def show(
 
 
 def _in_progress(open_commands: Sequence[CommandState]) -> dict[str, Any]:
-    """Return the first commands in progress, rollouts and redrives apart, and how many more."""
+    """Return the first commands in progress, rollouts and redrives apart, and how many more.
+
+    The commands that these have issued are on their pages.
+    """
     rollouts = [each for each in open_commands if each.kind in IN_PARTS]
-    others = [each for each in open_commands if each.task is None and each.kind not in IN_PARTS]
+    others = [
+        each
+        for each in open_commands
+        if each.task is None and each.slice is UNSET and each.kind not in IN_PARTS
+    ]
     return {
         "commands_in_progress": others[:PROGRESS_SHOWN],
         "rollouts": rollouts[:PROGRESS_SHOWN],
