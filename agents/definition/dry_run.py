@@ -37,7 +37,9 @@ def dry_run_column(source: DataFrame, kind: str, given: object) -> Column | None
     try:
         failfast(source, column)
     except SPARK_EXCEPTIONS as exc:
-        raise InvalidValue(kind, given, "a column of the source", reason=_refusal(exc)) from exc
+        allowed = "a column of the source"
+        reason = f"{given!r} is not {allowed}: {_refusal(exc)}"
+        raise InvalidValue(kind, given, allowed, reason=reason) from exc
     return column
 
 

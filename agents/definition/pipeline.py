@@ -47,7 +47,7 @@ def _check_trigger(source: DataFrame, trigger: object) -> None:
         source.writeStream.trigger(**given)
     except Exception as exc:  # PySpark's own checks and Java's
         reason = next(filter(None, str(exc).splitlines()), type(exc).__name__)
-        raise InvalidValue("trigger", trigger, allowed, reason=reason) from exc
+        raise InvalidValue("trigger", trigger, allowed, reason=f"{trigger!r}: {reason}") from exc
 
 
 class Runner(Protocol):
