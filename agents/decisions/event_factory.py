@@ -177,7 +177,8 @@ class EventFactory:
 
     def _source(self, failure: Failure, stack: str | None) -> SourceLines | None:
         """Return the lines of code that the first example of an error group in a run has."""
-        if not self.source or failure.fingerprint in self._with_source:
+        # Without a frame there are no lines, and there may be any number of groups.
+        if not self.source or not failure.frame or failure.fingerprint in self._with_source:
             return None
         self._with_source.add(failure.fingerprint)
         return source_lines(failure.frame, stack)
