@@ -33,6 +33,7 @@ TITLES: Final[dict[str, str]] = {
     # Causes inside of the condition above.
     "CANNOT_PARSE_JSON_FIELD": "JSON value of another type",
     f"{_MALFORMED}.CANNOT_PARSE_STRING_AS_DATATYPE": "JSON value of another type",
+    "_LEGACY_ERROR_TEMP_2133": "JSON value of another type",
     "CannotParseJSONFieldException": "JSON value of another type",
     "INVALID_JSON_ROOT_FIELD": "JSON null in place of an object",
     "DateTimeParseException": "Text is not a date or time",

@@ -136,6 +136,7 @@ _AS_TEXT: Final = "Declare the field as STRING and use `try_cast`, or correct th
 #: answers that condition, not the cause.
 PARSED: Final[dict[str, str]] = {
     "CANNOT_PARSE_JSON_FIELD": f"A JSON value has another type than the schema. {_AS_TEXT}",
+    "_LEGACY_ERROR_TEMP_2133": f"A JSON value has another type than the schema. {_AS_TEXT}",
     "CannotParseJSONFieldException": f"The text is JSON of another type. {_PRODUCER}",
     "INVALID_JSON_ROOT_FIELD": f"The text is the JSON `null`. {_PRODUCER}",
     "CAST_INVALID_INPUT": f"A text is no date or time. {_AS_TEXT}",

@@ -20,6 +20,8 @@ _COLUMNS: Final = {
 #: as the key of a map.
 _FIELDS: Final = {
     "CANNOT_PARSE_JSON_FIELD": re.compile(rf"field name {_NAME} and the value"),
+    # Of numbers with a fraction, before 4.0.
+    "_LEGACY_ERROR_TEMP_2133": re.compile(r"field name (.+?), field value"),
     "MALFORMED_RECORD_IN_PARSING.CANNOT_PARSE_STRING_AS_DATATYPE": re.compile(
         rf" of the field {_NAME} as target"
     ),

@@ -15,7 +15,7 @@ from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.jvm.plans.catalyst import collected
 from arrester.agents.spark.jvm.plans.native_evaluator import NativeEvaluator
 from arrester.domain.events import Failure, FailuresCounted, RecordFailed, RecordsDeadLettered
-from arrester.domain.failure_text import short
+from arrester.domain.failure_text import short, title
 from tests.agents.batch.static_batches import by_function
 from tests.agents.pipeline_bench import Bench, sink_to
 from tests.test_failure_classes import rows
@@ -85,6 +85,7 @@ def test_each_cause_of_the_page_is_one_group(spark: SparkSession) -> None:
     assert all(group.startswith("2-") for group in groups.values())
 
 
+@pytest.mark.smoke
 def test_fields_of_the_schema_divide_groups_and_names_of_a_record_do_not(
     spark: SparkSession,
 ) -> None:
@@ -99,6 +100,9 @@ def test_fields_of_the_schema_divide_groups_and_names_of_a_record_do_not(
     }
     found = {text: failure(spark, _JSON, text) for text in texts}
     assert {text: each.field for text, each in found.items()} == texts
+    assert {title(each).partition(":")[0] for each in found.values()} == {
+        "JSON value of another type"
+    }
     assert len({each.fingerprint for each in found.values()}) == 4
     keys = [failure(spark, _JSON, f'{{"m":{{"{key}":5}}}}') for key in ("k1", "k2", "customer 3")]
     assert {each.field for each in keys} == {None}
