@@ -22,8 +22,9 @@ from arrester.domain.state.states import CommandState, CommandStatus, TaskStatus
 
 #: They are kept for this time at least: the command is issued after them.
 _KEPT: Final = timedelta(hours=1)
-#: The most stopped tasks that are named.
+#: The most stopped tasks that are named, and the most characters of each name.
 _NAMED_TASKS: Final = 3
+_NAME: Final = 80
 #: Of a task that processes nothing until a person or a new run lets it continue.
 _IS_STOPPED: Final = f"task.status <> '{TaskStatus.RUNNING}'"
 
@@ -165,7 +166,12 @@ def _names(digests: Sequence[UUID]) -> tuple[str, ...]:
     """Return the printed names of tasks, in this order."""
     found = row_mapping.TASKS.load_readable("digest = ANY(%s::uuid[])", [list(digests)])
     names = {UUID(hex=each.id.digest): each.id.printed for each in found}
-    return tuple(names[each] for each in digests if each in names)
+    return tuple(_short(names[each]) for each in digests if each in names)
+
+
+def _short(name: str) -> str:
+    """Return a name of a task that fits a sentence: a key can be long."""
+    return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
 
 
 def redrive_totals(application: str, redrive: UUID) -> dict[DeadLetterStatus, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from enum import StrEnum
-from itertools import islice
 
 import msgspec
 from django.conf import settings
@@ -78,15 +77,22 @@ def after_rollout(application: str, kind: CommandKind, rollout: Rollout) -> str 
 
 def after_discard(application: str, dead_letters: Sequence[OpenDeadLetter]) -> str:
     """Return where the records of some dead letters are after they are discarded."""
-    some = islice(dead_letters, 1)
-    reported = [store.read_one(application, each.sequence).event.data for each in some]
-    places = [each.place for each in reported if isinstance(each, RecordsDeadLettered)]
+    places = [place for each in dead_letters[:1] if (place := _place(application, each))]
     if len(dead_letters) == 1:
         where = f"in {places[0]}" if places else "at its destination"
         return f"The record stays {where}. The server lists it {_duration('it was skipped')}."
     such_as = f", such as {places[0]}" if places else ""
     listed = f"The server lists them {_duration('they were skipped')}."
     return f"The records stay at their destination{such_as}. {listed}"
+
+
+def _place(application: str, one: OpenDeadLetter) -> str | None:
+    """Return the destination of a dead letter; None if the log does not have its event any more."""
+    try:
+        data = store.read_one(application, one.sequence).event.data
+    except NotFound:
+        return None
+    return data.place if isinstance(data, RecordsDeadLettered) else None
 
 
 def _skipped(storage: DeadLetterStorage, in_log: str, subject: str, stores_none: str) -> str:

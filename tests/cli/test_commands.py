@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 import requests
@@ -19,7 +19,8 @@ from arrester.cli.exit_codes import NotApplied, Refused
 from arrester.cli.session import Session
 from arrester.controlplane import queries
 from arrester.controlplane.access.roles import TokenScope
-from arrester.domain.events import RecordsHeld
+from arrester.domain.events import RecordsHeld, RecordsRedriven
+from arrester.domain.wire import dead_letter_columns
 from tests.cli.conftest import Arrester, Output
 from tests.dashboard.accounts import token
 from tests.dashboard.story import POLICY, TYPO, Story
@@ -227,6 +228,40 @@ def test_a_discard_names_where_the_records_stay(arrester: Arrester, story: Story
     plan = arrester(*discard, "--dry-run").out
     assert "dead letters  3" in plan and "afterwards    The records stay" in plan
     assert queries.count_open_dead_letters(queries.DeadLetterFilter(), limit=9) == 3
+
+
+def test_a_redrive_names_the_records_that_wait_for_stopped_tasks(
+    arrester: Arrester, story: Story
+) -> None:
+    story.skips("LGA", 2)
+    story.skips("JFK", 3)
+    story.pauses("JFK")
+    sentence = "3 wait for 1 stopped task: delays_JFK"
+    redrive = ("dead-letters", "redrive", "flights", "--pipeline", "delays", "--reason", "x")
+    assert f"waiting   {sentence}\n" in arrester(*redrive, "--dry-run").out
+    assert f"that wait of flights? {sentence}. Without a terminal" in arrester(*redrive).err
+    id = "01a217a4-0eaa-79db-b838-3a8389343c63"
+    assert arrester(*redrive, "--yes", "--id", id).code == 0
+    positions = range(900_000, 900_003)
+    story.report(
+        RecordsRedriven(
+            task="JFK",
+            count=3,
+            first_position=positions[0],
+            last_position=positions[-1],
+            redrive=UUID(id),
+            records=dead_letter_columns.pack_ids(positions=positions, ids=()),
+        )
+    )
+    assert "3 redriven, 0 processed, 0 failed again" in arrester("show", id).out
+    assert f"; {sentence}\n" in arrester("show", id).out
+    done = arrester("cancel", id, "--reason", "enough")
+    assert (done.code, done.out) == (
+        0,
+        "flights: REDRIVE CANCELLED: cancelled by ana: enough\n",
+    )
+    again = arrester("cancel", id)
+    assert again.code == 1 and "it is CANCELLED" in again.err
 
 
 def completed(words: list[str], begun: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,9 +19,10 @@ from arrester.controlplane import dead_letter_records, queries
 from arrester.controlplane.dead_letter_records import Record, State
 from arrester.controlplane.queries import DeadLetter, DeadLetterFilter
 from arrester.controlplane.redis import redis_client
-from arrester.domain.events import Body, CommandKind
+from arrester.domain.events import Body, CommandKind, RecordsHeld, RecordsRedriven
 from arrester.domain.identity import redis_keys
 from arrester.domain.state.states import CommandStatus
+from arrester.domain.wire import dead_letter_columns
 from tests.dashboard.accounts import logged_in, make_user
 from tests.dashboard.story import Story
 
@@ -245,6 +247,60 @@ def test_a_record_is_edited_and_its_changes_are_reviewed(
     assert "<del>9.25</del><ins>7.5</ins>" in text
     assert f'name="record" value="flights/{one.id}"' in text and "Redrive 1 dead letter" in text
     assert redrives() == []
+
+
+def test_the_record_of_the_log_is_edited_without_a_configured_folder(
+    rows: list[DeadLetter], operator: Client
+) -> None:
+    one = rows[-1]
+    ask, review = (
+        reverse(name, args=["flights", one.id]) for name in ("edit-record-dialog", "review-record")
+    )
+    shown = operator.get(reverse("dead-letter", args=["flights", one.id])).content.decode()
+    assert f'hx-get="{ask}"' in shown
+    text = operator.get(ask).content.decode()
+    # The fourth cell of a line of CSV.
+    name = re.findall(r'name="(f\d+)" class="mono" value="NA"', text)[0]
+    [digest] = re.findall(r'name="digest" value="(\w+)"', text)
+    response = operator.post(review, {"digest": digest, name: "12"})
+    text = response.content.decode()
+    assert response.status_code == 200, text
+    assert "2013,1,1,<mark>NA</mark>,630" in text and "2013,1,1,<mark>12</mark>,630" in text
+    assert "/value" in text and "Redrive 1 dead letter" in text
+    stale = operator.post(review, {"digest": "0", name: "12"})
+    assert stale.status_code == 400 and "edit it again" in stale.content.decode()
+
+
+def test_records_of_stopped_tasks_are_named_before_and_during_a_redrive(
+    flights: Story, rows: list[DeadLetter], operator: Client
+) -> None:
+    flights.skips("LGA", 2)
+    flights.pauses("JFK")
+    sentence = "30 wait for 1 stopped task: delays_JFK"
+    assert f"{sentence}. Their tasks hold them" in dialog(operator, application="flights")
+    body = {"application": "flights", "pipeline": "delays", "reason": "x", "dry_run": True}
+    plan = operator.post("/api/dead-letters/redrive", body, "application/json").json()
+    waiting = {"records": 30, "tasks": 1, "stopped_again": 0, "text": sentence}
+    assert (plan["records"], plan["waiting"]) == (32, waiting)
+    start(operator, application="flights")
+    [command] = [each for each in queries.commands().rows if each.kind is CommandKind.REDRIVE]
+    for key, count in (("LGA", 2), ("JFK", 30)):
+        positions = range(900_000, 900_000 + count)
+        flights.report(
+            RecordsRedriven(
+                task=key,
+                count=count,
+                first_position=positions[0],
+                last_position=positions[-1],
+                redrive=command.id,
+                records=dead_letter_columns.pack_ids(positions=positions, ids=()),
+            )
+        )
+    flights.report(RecordsHeld(task="LGA", held=1, processed_until=900_000))
+    page = operator.get(reverse("command", args=[command.id])).content.decode()
+    assert f"{sentence}." in page and "1 of 32 records" in page
+    found = operator.get(f"/api/commands/{command.id}").json()["redrive_progress"]
+    assert (found["redriven"], found["processed"], found["waiting"]) == (31, 1, waiting)
 
 
 def test_a_record_that_cannot_be_read_is_not_edited(
