@@ -224,7 +224,8 @@ def _attribute(found: re.Match[str], begin: int, path: tuple[str, ...]) -> TextF
     entity = "&quot;" if group == "double" else "&apos;"
 
     def write(value: str, _: Kind) -> str:
-        return escape(value, {quote: entity})
+        # A parser reads white space of other kinds as spaces.
+        return escape(value, {quote: entity, "\n": "&#10;", "\t": "&#9;"})
 
     start, end = (begin + each for each in found.span(group))
     value = _unescaped(found[group])
@@ -262,7 +263,8 @@ def _unescaped(text: str) -> str:
 def _csv_fields(text: str) -> Iterator[TextField]:
     """Return the cells of one line."""
     line = text.removesuffix("\n").removesuffix("\r")
-    if "\n" in line or "\r" in line:
+    # The beginning of a longer text, or JSON or XML that is not valid.
+    if "\n" in line or "\r" in line or line.lstrip().startswith(("{", "[", "<")):
         raise _NoFields
     delimiter = max(_DELIMITERS, key=line.count)
     fields = _cells(line, delimiter)
@@ -322,7 +324,7 @@ def _pair_fields(text: str) -> Iterator[TextField]:
 
 def _pair(found: re.Match[str], begin: int, separator: str) -> TextField:
     is_quoted = found["value"].startswith('"')
-    forbidden = re.compile('"' if is_quoted else rf'["={separator}]')
+    forbidden = re.compile('"' if is_quoted else rf'["={separator}\r\n]')
 
     def write(value: str, _: Kind) -> str:
         if forbidden.search(value):

@@ -60,7 +60,7 @@ def test_the_fields_of_a_text(text: str, format: str, fields: dict[str, str]) ->
         "<a/>",
         "<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "https://x.example/?a=1&b=2", "1,2", "a,b,\"c",
         "x" * (text_fields.MAX_CHARACTERS + 1), ",".join("a" * (text_fields.MAX_FIELDS + 1)),
-        "a,b,c\nd,e,f", "[" * 50_000,
+        "a,b,c\nd,e,f", '{"a":1,"b":2,"c":', "<a>,,,", "[" * 50_000,
     ],
 )  # fmt: skip
 def test_other_texts_are_edited_as_a_whole(text: str) -> None:
@@ -136,7 +136,12 @@ def test_a_value_has_its_type(value: str, kind: Kind, written: str | None) -> No
 
 
 def test_values_that_would_break_their_text_are_refused() -> None:
-    for text, value in (("a=1&b=2", "x&y"), ('a="1" b=2', 'x"y'), ("<a><![CDATA[x]]></a>", "]]>")):
+    for text, value in (
+        ("a=1&b=2", "x&y"),
+        ("a=1,b=2", "x\ny"),
+        ('a="1" b=2', 'x"y'),
+        ("<a><![CDATA[x]]></a>", "]]>"),
+    ):
         found = parse(text)
         assert found is not None
         with pytest.raises(InvalidField, match="without"):
