@@ -21,7 +21,8 @@ from tests.kafka_broker import KafkaBroker
 
 #: Of each so many records, one is malformed.
 SHARES = {"0%": 0, "0.1%": 1_000, "1%": 100}
-#: Of a short run, which takes as long as a tool needs to start and to stop.
+#: Of a short run, which takes as long as a tool needs to start and to stop. Its topic has malformed
+#: records, too: the first one takes a tool longer than the others.
 _FEW = 1_000
 _POLL_SECONDS = 0.1
 _LIMIT_SECONDS = 900.0
@@ -30,13 +31,15 @@ _STOP_SECONDS = 30.0
 
 def measured(*, rows: int, rounds: int, only: str, report: Callable[[str], None]) -> Rounds:
     """Return the rates of the tools whose name has `only`."""
-    few = Input(records=_FEW)
-    many = {share: Input(records=rows, malformed_every=every) for share, every in SHARES.items()}
+    few, many = (
+        {share: Input(records=records, malformed_every=every) for share, every in SHARES.items()}
+        for records in (_FEW, rows)
+    )
     with kafka_broker.running() as broker:
-        for each in (few, *many.values()):
+        for each in (*few.values(), *many.values()):
             each.send(broker)
         measurements = {
-            _measurement(tool, share): partial(_rate, broker, tool, few, topic)
+            _measurement(tool, share): partial(_rate, broker, tool, few[share], topic)
             for tool in TOOLS
             if only in tool.name
             for share, topic in many.items()
