@@ -108,6 +108,7 @@ def _show_group(group: Json) -> None:
     output.print_details(
         [
             ("error group", group["fingerprint"]),
+            ("title", group.get("title")),
             ("application", group["application"]),
             ("status", group["status"]),
             ("pipeline", group["pipeline"]),

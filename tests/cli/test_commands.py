@@ -23,7 +23,7 @@ from arrester.domain.events import RecordsHeld, RecordsRedriven
 from arrester.domain.wire import dead_letter_columns
 from tests.cli.conftest import Arrester, Output
 from tests.dashboard.accounts import token
-from tests.dashboard.story import POLICY, TYPO, Story
+from tests.dashboard.story import POLICY, TYPO, Story, malformed
 from tests.ports import free_port
 from tests.terminal import terminal
 
@@ -291,6 +291,26 @@ def test_a_name_of_several_tasks_is_refused_with_all_of_them(
     odd = story.pauses("a/b\x1b[31m").digest
     shown = arrester("show", "flights/delays/a/b\x1b[31m").out
     assert odd in shown and "\x1b" not in shown and "a/b\\x1b[31m" in shown
+
+
+def test_an_error_group_is_shown_with_its_cause_and_the_group_that_it_divides(
+    arrester: Arrester, story: Story
+) -> None:
+    divided = malformed(
+        inner_class="a.SparkRuntimeException",
+        inner_condition="CANNOT_PARSE_JSON_FIELD",
+        field="dep_delay",
+    )
+    for cause in (malformed(), divided):
+        story.pauses("JFK", cause=cause)
+    lines = arrester("show", divided.fingerprint).out.splitlines()
+    shown = dict(line.split("  ", 1) for line in lines if "  " in line)
+    values = {name: value.strip() for name, value in shown.items()}
+    assert values["title"] == "JSON value of another type: dep_delay"
+    assert values["innermost cause"] == "a.SparkRuntimeException CANNOT_PARSE_JSON_FIELD"
+    assert values["field"] == "dep_delay"
+    assert values["earlier group"] == malformed().fingerprint
+    assert "innermost" not in arrester("show", malformed().fingerprint).out
 
 
 def test_wrong_values_are_one_line_and_change_nothing(

@@ -15,6 +15,7 @@ from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.access.audit import ActSerializer
 from arrester.dashboard.rest.problems import PAST, PROBLEMS, REFUSED
 from arrester.dashboard.rest.struct_serializers import StructSerializer
+from arrester.domain import failure_text
 from arrester.domain.errors import InvalidValue
 from arrester.domain.events import StoredEvent
 from arrester.domain.state.error_groups import PERIODS, GroupAct, GroupRequest
@@ -48,6 +49,9 @@ class MuteSerializer(StructSerializer):
 
 class ErrorGroupSerializer(StructSerializer):
     mute = MuteSerializer(allow_null=True)
+    title = serializers.SerializerMethodField(
+        help_text="The condition in words, with the field that Spark names; without one the class."
+    )
 
     class Meta:
         struct = GroupState
@@ -68,6 +72,10 @@ class ErrorGroupSerializer(StructSerializer):
             ),
             "sequence",
         )
+
+    def get_title(self, group: GroupState) -> str:
+        """Return the title of the group on pages."""
+        return failure_text.title(group)
 
 
 class NewGroupActSerializer(serializers.Serializer[Any]):

@@ -283,6 +283,7 @@ def test_groups_that_divide_an_earlier_one_are_joined_with_it(
     rest = viewer.get(f"/api/errors/flights/{typed.fingerprint}").json()
     assert rest["earlier_fingerprint"] == before.fingerprint
     assert (rest["inner_condition"], rest["field"]) == (wrong, "dep_delay")
+    assert rest["title"] == titles[typed]
     rest = viewer.get(f"/api/errors/flights/{before.fingerprint}").json()
     assert (rest["earlier_fingerprint"], rest["inner_class"], rest["field"]) == (None, None, None)
 
