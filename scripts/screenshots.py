@@ -281,7 +281,6 @@ def all_pages(browser: Browser, url: str, task: str) -> None:
     dialog = page.get_by_role("dialog")
     page.get_by_role("button", name="Edit record and resume").click()
     dialog.get_by_label("dep_delay", exact=True).fill("130")
-    take_picture(page, "edit-record")
     dialog.get_by_role("button", name="Review changes").click()
     expect(dialog.get_by_label("Reason")).to_be_visible()
     take_picture(page, "mend")
