@@ -11,7 +11,6 @@ from pyspark.sql import functions as F
 
 from arrester.agents.dead_letters.read_back import (
     DELTA,
-    READABLE,
     SUCCESS,
     DeadLetterRequest,
     StoredDeadLetters,
@@ -26,6 +25,7 @@ from arrester.agents.spark.jvm.session import has_data_source
 from arrester.agents.spark.jvm.stores.driver_files import rows_on_driver, write_folder
 from arrester.agents.spark.jvm.stores.hadoop import create_empty, why_not_writable
 from arrester.agents.spark.jvm.stores.hadoop_storage import storage
+from arrester.domain.commands.redrive import READABLE_FILES
 from arrester.domain.errors import ArresterError, InvalidValue
 
 #: Spark's default cuts times in JSON to milliseconds. The time of a dead letter is part of its
@@ -89,8 +89,8 @@ class Destination(ABC):
         Raises InvalidValue for a destination that cannot be read back, and DeadLettersUnreadable.
         """
         allowed = (
-            f"{', '.join(READABLE)}, {DELTA} with a path, or a topic, to read dead letters back; "
-            "read them from their destination and give them to agent.redrive"
+            f"{', '.join(READABLE_FILES)}, {DELTA} with a path, or a topic, to read dead letters "
+            "back; read them from their destination and give them to agent.redrive"
         )
         raise InvalidValue("errors.dlq.format", self.format, allowed)
 
@@ -173,7 +173,7 @@ class FolderDestination(SparkDestination):
 
     def read(self, request: DeadLetterRequest, checkpoints: Checkpoints) -> StoredDeadLetters:
         """Return dead letters of complete folders. Unreadable files are left out and named."""
-        if self.format not in READABLE:
+        if self.format not in READABLE_FILES:
             return Destination.read(self, request, checkpoints)
         found = complete_files(request, storage(self.spark, self.path))
         return read_files(

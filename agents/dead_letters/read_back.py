@@ -29,9 +29,6 @@ TYPES: Final = {
     "at": T.TimestampType(),
 }
 SCHEMA: Final = T.StructType([T.StructField(name, kind) for name, kind in TYPES.items()])
-#: Formats of files whose dead letters Spark reads back exactly. In csv and xml, line breaks and
-#: white space of a row may change.
-READABLE: Final = ("avro", "json", "orc", "parquet")
 #: The format of tables that are read back.
 DELTA: Final = "delta"
 #: The log of a Delta table, which its first write creates.

@@ -12,6 +12,9 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Producer
 from arrester.agents.definition.steps import Process
 
+#: Executors have Python's modules and PySpark; PySpark's pickler sends the main module's functions.
+_OWN = frozenset({*sys.stdlib_module_names, "__main__", "__mp_main__", "pyspark"})
+
 
 def python_functions(pipeline: Pipeline) -> list[Callable[..., object]]:
     """Return the author's functions that run in Python on executors."""
@@ -40,10 +43,6 @@ def modules_of(function: object) -> set[str]:
         )
     tops = {name.partition(".")[0] for name in names if isinstance(name, str)}
     return {name for name in tops if name and name not in _OWN}
-
-
-#: Executors have Python's modules and PySpark; PySpark's pickler sends the main module's functions.
-_OWN = frozenset({*sys.stdlib_module_names, "__main__", "__mp_main__", "pyspark"})
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from functools import cache
+from typing import Final
 from zlib import crc32
 
 from pyspark.sql import Column
@@ -13,6 +14,8 @@ from pyspark.sql import functions as F
 from arrester.agents.journal.entries import Cursor
 from arrester.agents.worker.columns import DECIDED, ENTRY, HELD, OUTCOME, POSITION, TASK
 
+FIRST_POSITION: Final = -(2**63)
+LAST_POSITION: Final = 2**63 - 1
 _PLACE = "struct<entry:int,position:bigint>"
 _TASKS_PER_MAP = 8
 
@@ -49,8 +52,8 @@ def cursor_column(cursor: Cursor) -> Column:
 def cursor_after(entry: int, position: int | None) -> Cursor:
     """Return the cursor just after a row. A position of None precedes all numbers."""
     if position is None:
-        return Cursor(entry=entry, position=-(2**63))
-    if position == 2**63 - 1:
+        return Cursor(entry=entry, position=FIRST_POSITION)
+    if position == LAST_POSITION:
         return Cursor(entry=entry + 1)
     return Cursor(entry=entry, position=position + 1)
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
 
+from arrester.agents.failures.pause_offsets import FIRST_POSITION, LAST_POSITION
 from arrester.agents.journal.entries import Chunk, Cursor, HeldCount
 from arrester.agents.journal.ledger import Ledger, SavedRows
 from arrester.agents.journal.task_ledger import TaskLedger
 from arrester.domain.events import RecordsHeld
-
-#: The lowest position, and one more than the highest.
-FIRST_POSITION: Final = -(2**63)
-NO_POSITION_AFTER: Final = 2**63
 
 
 def counts_by_entry(
@@ -100,7 +96,7 @@ def processed_until(
     `held_rows` are the rows that the task holds before it, `redrives` the entries of redrives.
     None: the chunk has no redriven records, or a position is not known.
     """
-    end, first_left = chunk.end, NO_POSITION_AFTER
+    end, first_left = chunk.end, LAST_POSITION + 1
     counts = [(saved.entry, held) for saved, held in held_rows if saved.entry in redrives]
     if not any(chunk.start.entry <= entry <= end.entry for entry, _ in counts):
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F
 
-from arrester.agents.failures.pause_offsets import cursor_after, place
+from arrester.agents.failures.pause_offsets import FIRST_POSITION, cursor_after, place
 from arrester.agents.held.chunk_bounds import is_from
 from arrester.agents.held.journal_counts import counts_by_entry
 from arrester.agents.held.schema import HeldRowsMissing
@@ -63,7 +63,7 @@ def first_record(store: HeldStore, ledger: Ledger, key: str | None) -> Chunk:
 def first_position(store: HeldStore, ledger: Ledger, key: str | None) -> int | None:
     """Return the position of the next held record of a task."""
     end = first_record(store, ledger, key).end.position
-    return None if end is None or end == -(2**63) else end - 1
+    return None if end is None or end == FIRST_POSITION else end - 1
 
 
 def _first_rows(store: HeldStore, ledger: Ledger, key: str | None, *, limit: int) -> Chunk:

@@ -149,7 +149,7 @@ __all__ = [
     "lay_out_rows", "limit_statements", "lock", "maintenance_lock", "mark_requeued",
     "move_cursor", "nearest_snapshot", "newest", "next_snapshot", "notify", "open_stream",
     "position_at", "quarantined_batches", "read", "read_actions", "read_batch", "read_blocks",
-    "read_ends",    "read_events", "read_examples", "read_examples_before", "read_failed_records",
+    "read_ends", "read_events", "read_examples", "read_examples_before", "read_failed_records",
     "read_failures", "read_following", "read_group_actions", "read_next", "read_next_of_task",
     "read_next_stops", "read_notes_on_command", "read_of_task", "read_one", "read_positions",
     "read_quarantine", "read_quarantined_entry", "read_runs", "read_state_changes",

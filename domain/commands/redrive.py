@@ -24,8 +24,11 @@ from arrester.domain.wire.dead_letter_columns import MAX_RECORDS
 
 #: The most dead letters of one redrive.
 MAX_REDRIVEN: Final = 100_000
+#: Formats of files whose dead letters Spark reads back exactly. In csv and xml, line breaks and
+#: white space of a row may change.
+READABLE_FILES: Final = ("avro", "json", "orc", "parquet")
 #: The formats of dead letters that agents read back.
-READ_BACK: Final = ("avro", "delta", "json", "kafka", "orc", "parquet")
+READ_BACK: Final = tuple(sorted((*READABLE_FILES, "delta", "kafka")))
 
 
 class WaitingRecords(msgspec.Struct, frozen=True, kw_only=True):
