@@ -44,26 +44,18 @@ from arrester.controlplane.store.failures import CANDIDATES, FailureQuery, read_
 from arrester.controlplane.store.limit_counts import Limit, count_reached
 from arrester.controlplane.store.log import (
     Newest,
-    RunEnd,
-    count_replaced_threads,
     last_before,
     newest,
     position_at,
     read,
     read_batch,
-    read_ends,
     read_following,
     read_next,
     read_next_of_task,
-    read_next_stops,
     read_one,
     read_positions,
-    read_runs,
-    read_state_changes,
     read_stored,
     read_task_history,
-    read_task_state_changes,
-    run_ends,
 )
 from arrester.controlplane.store.quarantine import (
     INVALID_ENTRIES,
@@ -106,6 +98,16 @@ from arrester.controlplane.store.snapshot_rows import (
     snapshot_states,
     snapshot_views,
     states_at,
+)
+from arrester.controlplane.store.state_changes import (
+    RunEnd,
+    count_replaced_threads,
+    read_ends,
+    read_next_stops,
+    read_runs,
+    read_state_changes,
+    read_task_state_changes,
+    run_ends,
 )
 from arrester.controlplane.store.streams import (
     BEGINNING,
