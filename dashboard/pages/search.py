@@ -15,7 +15,6 @@ from arrester.dashboard.permissions import Person, for_people
 from arrester.dashboard.text import record_text
 from arrester.domain.errors import InvalidValue
 
-LENGTH = 200
 #: Failed records in the dialog, and on a page.
 FEW, ROWS = 8, 50
 
@@ -24,8 +23,8 @@ FEW, ROWS = 8, 50
 def search(request: HttpRequest, who: Person) -> HttpResponse:
     """Show what has the text `q` in its name, and the failed records that match it."""
     text, cursor = request.GET.get("q", "").strip(), request.GET.get("after")
-    if len(text) > LENGTH:
-        raise InvalidValue("q", f"{text[:50]}…", f"at most {LENGTH} characters")
+    if len(text) > queries.MAX_SEARCH:
+        raise InvalidValue("q", f"{text[:50]}…", f"at most {queries.MAX_SEARCH} characters")
     in_dialog = "HX-Request" in request.headers
     context: dict[str, Any] = {
         "text": text,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
+from urllib.parse import urlencode
 
 from django import template
 from django.template import Context
@@ -15,6 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import slugify
 
+from arrester.controlplane import queries
 from arrester.dashboard.permissions import REQUIRES
 from arrester.dashboard.text import (
     command_links,
@@ -123,6 +125,13 @@ def key(id: TaskId) -> str:
     if id.key is None:
         return "(no key)"
     return id.key or "(empty)"
+
+
+@register.filter
+def key_search(record_key: str) -> str:
+    """Return the path of the search for records with a key; empty if it is too long to search."""
+    q = queries.field_term("key", record_key)
+    return f"{reverse('search')}?{urlencode({'q': q})}" if len(q) <= queries.MAX_SEARCH else ""
 
 
 @register.filter("plural")

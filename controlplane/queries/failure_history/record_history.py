@@ -15,8 +15,9 @@ from arrester.controlplane.queries.failure_history.record_outcomes import (
     task_of,
 )
 from arrester.controlplane.queries.failure_history.record_search import (
-    LENGTH,
+    MAX_SEARCH,
     RecordFilter,
+    field_term,
     find_records,
 )
 from arrester.domain.errors import NotFound
@@ -98,9 +99,9 @@ def _events(
 def _failures(task: TaskId, position: int) -> dict[int, StoredEvent]:
     """Return the failures of the record of a task at a position."""
     q = f"position:{position}"
-    if task.key is not None and len(task.key) <= LENGTH // 4:
-        escaped = task.key.replace("\\", "\\\\").replace('"', '\\"')
-        q += f' task:"{escaped}"'
+    of_task = "" if task.key is None else f" {field_term('task', task.key)}"
+    if len(q + of_task) <= MAX_SEARCH:
+        q += of_task
     wanted = RecordFilter(q=q, application=task.application)
     # A record may have a field of this name.
     return {

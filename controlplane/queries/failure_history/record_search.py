@@ -26,8 +26,8 @@ from arrester.domain.errors import InvalidValue
 from arrester.domain.events import RecordFailed, StoredEvent
 from arrester.domain.identity.names import TaskId
 
-#: The longest text that is searched for.
-LENGTH = 500
+#: The longest text that is searched for, in characters.
+MAX_SEARCH = 500
 #: The most blocks whose records one page reads.
 _BLOCKS = 500
 #: The newest events of each log that are searched although they are not indexed yet.
@@ -63,6 +63,12 @@ class FoundRecords(Page[FoundRecord], frozen=True, kw_only=True):
     not_indexed: Mapping[str, int] = {}
 
 
+def field_term(field: str, value: str) -> str:
+    """Return the text of a search for the records whose field has a value."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{field}:"{escaped}"'
+
+
 def find_records(
     wanted: RecordFilter, *, cursor: str | None = None, limit: int = 50
 ) -> FoundRecords:
@@ -72,8 +78,8 @@ def find_records(
     is full, `searched_until` is the time up to which it searched, and `next` continues. Raises
     InvalidValue.
     """
-    if len(wanted.q) > LENGTH:
-        raise InvalidValue("q", f"{wanted.q[:50]}…", f"at most {LENGTH} characters")
+    if len(wanted.q) > MAX_SEARCH:
+        raise InvalidValue("q", f"{wanted.q[:50]}…", f"at most {MAX_SEARCH} characters")
     query, limit = RecordQuery.parse(wanted.q), paging.checked(limit)
     before = paging.unpack(cursor, tuple[datetime, int, int])
     streams = {

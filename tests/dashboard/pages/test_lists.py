@@ -198,7 +198,7 @@ def test_the_search_finds_each_kind_by_a_part_of_its_name(flights: Story, viewer
         assert ("No name contains" in found) == (not links and "Failed records" not in found)
         assert found in text(viewer, f"{url}?{urlencode({'q': asked})}")
     assert "Enter a part of a name" in text(viewer, url)
-    text(viewer, f"{url}?q={'a' * 201}", status=400)
+    text(viewer, f"{url}?q={'a' * 501}", status=400)
 
 
 def test_tasks_are_sorted_by_held_and_failed_records(flights: Story, viewer: Client) -> None:
@@ -593,6 +593,9 @@ def test_the_search_finds_failed_records_and_what_became_of_them(
     assert "Its task is stopped at this record." in page
     assert reverse("task", args=[task.digest]) in page
     assert "151,974</h1>" in page
+    same_key = f"{url}?q=key%3A%22HA51%22"
+    assert f'href="{same_key}"' in viewer.get(record).content.decode()
+    assert f'href="{record}"' in viewer.get(same_key).content.decode()
     text(viewer, reverse("record", args=["flights", 1]), status=404)
 
 
