@@ -36,6 +36,7 @@ from arrester.dashboard.pages import (
     instances,
     overview,
     pipelines,
+    owners,
     quarantine,
     search,
     settings,
@@ -163,6 +164,16 @@ urlpatterns = [
     ),
     path(
         "error-groups/<str:application>/<verb:verb>/<text:fingerprint>",
+    path(
+        "error-groups/<str:application>/assign/ask/<text:fingerprint>",
+        error_groups.assign_dialog,
+        name="assign-dialog",
+    ),
+    path(
+        "error-groups/<str:application>/assign/<text:fingerprint>",
+        error_groups.assign,
+        name="assign-group",
+    ),
         error_groups.act,
         name="act-on-group",
     ),

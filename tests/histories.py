@@ -27,6 +27,7 @@ from arrester.domain.events import (
     DeadLetterColumns,
     DeadLettersDiscarded,
     DeadLettersFailed,
+    ErrorGroupAssigned,
     ErrorGroupMuted,
     ErrorGroupReopened,
     ErrorGroupResolved,
@@ -490,6 +491,7 @@ acts = st.one_of(
         period_seconds=st.none() | st.sampled_from([60, 3600]),
         **_group,
     ),
+    st.builds(ErrorGroupAssigned, actor=_texts, assignee=st.none() | _texts, **_group),
     st.builds(ErrorGroupUnmuted, actor=st.none() | _texts, **_group),
     st.builds(NoteAdded, actor=_texts, text=_texts, fingerprint=st.none() | _fingerprints),
     st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=3).flatmap(

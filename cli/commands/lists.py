@@ -107,6 +107,7 @@ def pipelines(session: Session, *, application: str | None, limit: int, run: str
     metavar="STATE",
     help="RUNNING, PAUSED, DEAD, DISMISSED, or NO_RUN: RUNNING ones that no run processes.",
 )
+@click.option("--owner", metavar="NAME", help="Of a person or a team; none: those without one.")
 @click.option("--sort", metavar="COLUMN", help="-since (default), -held or -failed.")
 @LIMIT
 @with_session
@@ -121,6 +122,7 @@ def tasks(session: Session, *, application: str | None, limit: int, **filters: A
     "--state", "-s", metavar="STATE", help="UNRESOLVED (default), RESOLVED, MUTED or all."
 )
 @click.option("--text", metavar="TEXT", help="In the class or in the message.")
+@click.option("--owner", metavar="NAME", help="Of a person or a team; none: those without one.")
 @TIMES
 @LIMIT
 @with_session
@@ -133,6 +135,7 @@ def errors(session: Session, *, application: str | None, limit: int, **filters: 
         ("COUNT", "count"),
         ("ENDED RUNS", "ended_runs"),
         ("LAST SEEN", lambda row: age(row["last_seen"])),
+        ("OWNER", lambda row: row.get("owner")),
         ("STAGE", "stage"),
         ("CLASS", lambda row: short(row["exception_class"])),
         ("MESSAGE", lambda row: output.message(row["message"])),

@@ -125,6 +125,8 @@ def _show_group(group: Json) -> None:
             ("set by", group["actor"]),
             ("reason", group["reason"]),
             ("notes", group["notes"]),
+            ("owner", group.get("owner")),
+            ("assigned to", group.get("assignee")),
             ("earlier group", group.get("earlier_fingerprint")),
         ]
     )

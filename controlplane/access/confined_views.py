@@ -45,9 +45,14 @@ ROWS: Final[Mapping[str, str]] = dict.fromkeys(
     "alert_limits": f"application = '' OR {_OWN}",
     # Acts on agents only: others are about accounts, channels and rules, which have any name.
     "account_change": f"act LIKE 'AGENT\\_%' AND account = ANY ({_VISIBLE})",
+    # The name of an application has no character that LIKE treats in another way.
+    "owner_rule": f"application = '' OR EXISTS (SELECT FROM unnest({_VISIBLE}) AS own"
+    " WHERE own LIKE replace(application, '*', '%'))",
     "alert_channel": "false",
     "audit_check": "false",
     "alert_rule": "false",
+    # The name of a shared filter without an application may be about others.
+    "saved_filter": f"{_OWN} OR (application = '' AND NOT shared)",
 }  # fmt: skip
 #: Tables without data of applications: requests read and change them.
 SHARED: Final = (

@@ -36,6 +36,7 @@ from arrester.controlplane.actions.access.logins import (
     record_wrong_password,
     unlock,
 )
+from arrester.controlplane.actions.access.saved_filters import delete_filter, save_filter
 from arrester.controlplane.actions.access.single_sign_on import sign_on
 from arrester.controlplane.actions.access.tokens import (
     NewToken,
@@ -77,6 +78,11 @@ from arrester.controlplane.actions.error_groups import (
     note_on_group,
     note_on_task,
 )
+from arrester.controlplane.actions.owners import (
+    OwnerRuleForm,
+    delete_owner_rule,
+    save_owner_rule,
+)
 from arrester.controlplane.actions.quarantine import (
     Requeued,
     dismiss,
@@ -99,17 +105,18 @@ from arrester.controlplane.actions.timeouts import expect, record_running, watch
 
 __all__ = [
     "MAX_DISCARDED", "MAX_GROUPS", "MAX_IDS", "MAX_TASKS", "NO_ROLE", "AccountAct", "ActedOn",
-    "AgentAct", "Discarded", "DryRun", "NewAgentCredential", "NewToken", "RedrivePlan", "Requeued",
-    "TaskResult", "act_on_group", "act_on_groups", "activate_account", "add_agent_credential",
-    "advance_redrive", "advance_rollout", "agent_redis_url", "cancel_command",
-    "change_own_password", "change_role", "check_not_locked", "command_application", "command_task",
-    "command_tasks", "create_account", "create_token", "deactivate_account", "discard_dead_letters",
-    "dismiss", "dismiss_one", "dismiss_tasks", "dry_run", "ensure_agent_credential", "expect",
-    "grant_role", "issue_command", "no_redrive", "note_on_command", "note_on_group", "note_on_task",
+    "AgentAct", "Discarded", "DryRun", "NewAgentCredential", "NewToken", "OwnerRuleForm",
+    "RedrivePlan", "Requeued", "TaskResult", "act_on_group", "act_on_groups", "activate_account",
+    "add_agent_credential", "advance_redrive", "advance_rollout", "agent_redis_url",
+    "cancel_command", "change_own_password", "change_role", "check_not_locked",
+    "command_application", "command_task", "command_tasks", "create_account", "create_token",
+    "deactivate_account", "delete_filter", "delete_owner_rule", "discard_dead_letters", "dismiss",
+    "dismiss_one", "dismiss_tasks", "dry_run", "ensure_agent_credential", "expect", "grant_role",
+    "issue_command", "no_redrive", "note_on_command", "note_on_group", "note_on_task",
     "open_application", "plan_discard", "plan_redrive", "record_login", "record_logout",
     "record_refused_login", "record_running", "record_wrong_password", "remove_agent_credential",
     "requeue", "requeue_one", "reset_password", "resume_task", "resume_tasks", "reveal",
-    "revoke_token", "send_test_error", "shut_down_application", "sign_on", "skip_record",
-    "start_application", "start_redrive", "start_rollout", "task_id", "task_of_key", "unlock",
-    "use_token", "watch", "withdraw_role",
+    "revoke_token", "save_filter", "save_owner_rule", "send_test_error", "shut_down_application",
+    "sign_on", "skip_record", "start_application", "start_redrive", "start_rollout", "task_id",
+    "task_of_key", "unlock", "use_token", "watch", "withdraw_role",
 ]  # fmt: skip

@@ -43,12 +43,12 @@ class ActedOn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def act_on_group(application: str, requested: GroupRequest) -> GroupState:
-    """Resolve, reopen, mute or unmute an error group; a repeated id changes nothing.
+    """Resolve, reopen, mute, unmute or assign an error group; a repeated id changes nothing.
 
     Raises GroupActForbidden (with `state` and `sequence`) if its state forbids it, InvalidValue for
     a mute without an end, NotFound; then nothing is logged.
     """
-    check_text(actor=requested.actor, reason=requested.reason)
+    check_text(actor=requested.actor, reason=requested.reason, assignee=requested.assignee)
 
     def rule(state: StreamState) -> list[Event]:
         group = _group(state, requested.fingerprint)
@@ -69,7 +69,7 @@ def act_on_group(application: str, requested: GroupRequest) -> GroupState:
 
 
 def act_on_groups(groups: Sequence[tuple[str, str]], requested: GroupRequest) -> list[ActedOn]:
-    """Resolve, reopen, mute or unmute error groups, each named by application and fingerprint.
+    """Act on error groups, each named by application and fingerprint, as `act_on_group` does.
 
     Each gets a request with its own fingerprint, whose id is derived from that of `requested` and
     the group: a repetition changes nothing. Raises InvalidValue for no group, too many, or a mute
@@ -79,7 +79,7 @@ def act_on_groups(groups: Sequence[tuple[str, str]], requested: GroupRequest) ->
     keys = list(dict.fromkeys(groups))
     if not 1 <= len(keys) <= MAX_GROUPS:
         raise InvalidValue("groups", len(keys), f"1 to {MAX_GROUPS} error groups at once")
-    check_text(actor=requested.actor, reason=requested.reason)
+    check_text(actor=requested.actor, reason=requested.reason, assignee=requested.assignee)
     error_groups.decide(requested, now=datetime.now(UTC))
     for application in sorted({application for application, _ in keys}):
         with suppress(NotFound):

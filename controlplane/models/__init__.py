@@ -39,6 +39,7 @@ from arrester.controlplane.models.log import (
     Snapshot,
     Stream,
 )
+from arrester.controlplane.models.owners import OwnerRule, SavedFilter
 from arrester.controlplane.models.record_blocks import RecordBlock, RecordGroup, RecordIndex
 from arrester.controlplane.models.service import (
     AgentCredential,
@@ -66,9 +67,9 @@ __all__ = [
     "AlertMessage", "AlertRule", "Application", "ApplicationRole", "AuditCheck", "AuditEntry",
     "Base", "BaseState", "Batch", "BatchSeen", "Command", "DeadLetter", "DeadLetterStatus",
     "DeadLetterTotal", "ErrorGroup", "Event", "FlowHour", "FlowMinute", "FlowTotal",
-    "HeldChange", "HeldMinute", "HourCount", "HourTotal", "IdsKept", "Instance", "LimitReached",
-    "LogGap", "MinuteCount", "MinuteTotal", "Quarantine", "RecordBlock", "RecordGroup",
-    "RecordIndex", "RedriveSelection", "RestToken", "RetentionRefusal", "ShadowDeadLetter",
-    "ShadowDeadLetterTotal", "ShadowRow", "Sighting", "SignOnAccount", "Snapshot", "Stream",
-    "Task", "Thread", "View",
+    "HeldChange", "HeldMinute", "HourCount", "HourTotal", "IdsKept", "Instance",
+    "LimitReached", "LogGap", "MinuteCount", "MinuteTotal", "OwnerRule", "Quarantine",
+    "RecordBlock", "RecordGroup", "RecordIndex", "RedriveSelection", "RestToken",
+    "RetentionRefusal", "SavedFilter", "ShadowDeadLetter", "ShadowDeadLetterTotal",
+    "ShadowRow", "Sighting", "SignOnAccount", "Snapshot", "Stream", "Task", "Thread", "View",
 ]  # fmt: skip

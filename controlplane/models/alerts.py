@@ -5,6 +5,7 @@ Only `alerts` writes them.
 
 from __future__ import annotations
 
+from django.contrib.auth.models import User
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
@@ -31,6 +32,10 @@ class AlertChannel(Table):
     failed_attempts = models.IntegerField(default=0)
     retry_at = models.DateTimeField(null=True)
     error = models.TextField(default="")
+    #: The account whose own channel it is; NULL: admins manage it.
+    user = models.OneToOneField(
+        User, on_delete=models.CASCADE, null=True, related_name="alert_channel"
+    )
 
     class Meta:
         db_table = "alert_channel"
@@ -41,7 +46,8 @@ class AlertRule(Table):
 
     id = models.BigAutoField(primary_key=True)
     name = models.TextField(unique=True)
-    channel = models.ForeignKey(AlertChannel, models.CASCADE)
+    #: NULL: the channel with the name of the owner of what an alert is about.
+    channel = models.ForeignKey(AlertChannel, models.CASCADE, null=True)
     #: The application of its alerts; empty: all.
     application = models.TextField(default="")
     #: Names of `AlertCause`; empty: all.

@@ -115,7 +115,9 @@ def task_history(
 def tasks(
     wanted: TaskFilter, when: AsOf, *, cursor: str | None = None, limit: int = 50
 ) -> Page[TaskState]:
-    """Return tasks as of then, in the order of `queries.tasks`."""
+    """Return tasks as of then, in the order of `queries.tasks`; owners are those of now."""
+    if wanted.owner is not None:
+        raise InvalidValue("owner", wanted.owner, "only without as_of")
     before = paging.unpack(cursor, tuple[datetime, UUID])
     rows = [each for state in _states(wanted.application, when) for each in _wanted(state, wanted)]
     return _page(rows, sort_key, before, limit)

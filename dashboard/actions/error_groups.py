@@ -1,4 +1,4 @@
-"""Acts on one error group or on several: resolve, reopen, mute, unmute; notes."""
+"""Acts on one error group or on several: resolve, reopen, mute, unmute, assign; notes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from arrester.dashboard.pages import errors
 from arrester.dashboard.permissions import Person, for_operators
 from arrester.domain.errors import InvalidValue
 from arrester.domain.state.error_groups import GroupAct, GroupRequest
+from arrester.domain.state.states import if_set
 
 
 @require_POST
@@ -57,17 +58,56 @@ def mute(request: HttpRequest, who: Person, application: str, fingerprint: str) 
         return _mute_dialog(request, application, fingerprint, invalid=f"{error}.")
 
 
+@require_GET
+@for_operators
+def assign_dialog(
+    request: HttpRequest, who: Person, application: str, fingerprint: str
+) -> HttpResponse:
+    """Show the dialog to assign a group."""
+    return _assign_dialog(request, who, application, fingerprint)
+
+
+def _assign_dialog(
+    request: HttpRequest, who: Person, application: str, fingerprint: str, *, invalid: str = ""
+) -> HttpResponse:
+    group = queries.group(application, fingerprint).state
+    context = _owner_options(request, who) | {"group": group, "invalid": invalid}
+    context["assignee"] = request.POST.get("assignee", if_set(group.assignee) or "")
+    return forms.dialog(request, "assign", context)
+
+
+def _owner_options(request: HttpRequest, who: Person) -> dict[str, object]:
+    names = dict.fromkeys((who.name, *queries.known_owners()))
+    return {"owners": names, "assignee": request.POST.get("assignee", "")}
+
+
+@require_POST
+@for_operators
+def assign(request: HttpRequest, who: Person, application: str, fingerprint: str) -> HttpResponse:
+    """Assign a group to a person or a team, or leave it to the owner rules."""
+    try:
+        requested = _request(request, who, GroupAct.ASSIGN, fingerprint)
+        return _act_and_show(request, who, application, requested)
+    except InvalidValue as error:
+        return _assign_dialog(request, who, application, fingerprint, invalid=f"{error}.")
+
+
 def _request(
     request: HttpRequest, who: Person, act: GroupAct, fingerprint: str = ""
 ) -> GroupRequest:
     if act is GroupAct.MUTE:
         return forms.mute_request(request, who, fingerprint)
+    assignee = None
+    if act is GroupAct.ASSIGN:
+        typed = request.POST.get("assignee", "").strip()
+        assignee = who.name if "me" in request.POST else typed or None
     return GroupRequest(
         id=forms.act_id(request),
         act=act,
         fingerprint=fingerprint,
         actor=who.name,
         reason=forms.reason(request),
+        assignee=assignee,
     )
 
 
@@ -96,11 +136,12 @@ def note(request: HttpRequest, who: Person, application: str, fingerprint: str) 
 @for_operators
 def bulk_dialog(request: HttpRequest, who: Person) -> HttpResponse:
     """Show the dialog with the selected groups."""
-    return _bulk_dialog(request, _act(request.GET.get("act", "")), request.GET.getlist("group"))
+    act = _act(request.GET.get("act", ""))
+    return _bulk_dialog(request, who, act, request.GET.getlist("group"))
 
 
 def _bulk_dialog(
-    request: HttpRequest, act: GroupAct, selected: list[str], *, invalid: str = ""
+    request: HttpRequest, who: Person, act: GroupAct, selected: list[str], *, invalid: str = ""
 ) -> HttpResponse:
     groups = queries.groups_by_key(_keys(selected)).values()
     for group in groups:
@@ -110,6 +151,8 @@ def _bulk_dialog(
         "groups": groups,
         "invalid": invalid,
     }
+    if act is GroupAct.ASSIGN:
+        context |= _owner_options(request, who)
     return forms.dialog(request, "many_groups", context)
 
 
@@ -121,7 +164,7 @@ def bulk_act(request: HttpRequest, who: Person) -> HttpResponse:
     try:
         done = actions.act_on_groups(_keys(selected), _request(request, who, act))
     except InvalidValue as error:
-        return _bulk_dialog(request, act, selected, invalid=f"{error}.")
+        return _bulk_dialog(request, who, act, selected, invalid=f"{error}.")
     show = partial(errors.show_all, request, who, notice=_notice(done, act))
     return forms.page_after(request, show, redirect_to=reverse("errors"))
 

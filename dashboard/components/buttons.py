@@ -85,6 +85,7 @@ BULK = {
         BulkButton(GroupAct.REOPEN, "Reopen", "reopened", "again", "e"),
         BulkButton(GroupAct.MUTE, "Mute", "muted", "mute", "m"),
         BulkButton(GroupAct.UNMUTE, "Unmute", "unmuted", "bell", "m"),
+        BulkButton(GroupAct.ASSIGN, "Assign", "assigned", "person", "a"),
     )
 }
 

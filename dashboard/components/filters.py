@@ -19,9 +19,11 @@ from arrester.domain.state.states import CommandStatus, GroupStatus
 ALL = "all"
 #: In place of a command's state: all that are not final.
 OPEN = "open"
-GROUP_FIELDS = ("state", "application", "stage", "class", "text", "range", "from", "to", "sort")
+GROUP_FIELDS = (
+    *("state", "application", "stage", "class", "text", "owner", "range", "from", "to", "sort"),
+)
 AUDIT_FIELDS = ("actor", "kind", "application", "range", "from", "to")
-TASK_FIELDS = ("state", "application", "pipeline", "key", "cause", "checkpoints", "sort")
+TASK_FIELDS = ("state", "application", "pipeline", "key", "cause", "owner", "checkpoints", "sort")
 #: The values of `checkpoints`; the first is the default.
 CHECKPOINTS = ("live", ALL)
 DEAD_LETTER_FIELDS = (
@@ -41,7 +43,7 @@ def of_groups(parameters: Mapping[str, str], *, now: datetime) -> queries.GroupF
     if state not in (ALL, *GroupStatus):
         raise InvalidValue("state", state, ", ".join([*GroupStatus, ALL]))
     return queries.GroupFilter(
-        **_given(parameters, "application", "stage", "text"),
+        **_given(parameters, "application", "stage", "text", "owner"),
         **_times(parameters, now),
         state=None if state == ALL else state,
         exception_class=parameters.get("class") or None,
@@ -137,7 +139,7 @@ def of_pipelines(parameters: Mapping[str, str]) -> queries.PipelineFilter:
 
 def of_tasks(parameters: Mapping[str, str]) -> queries.TaskFilter:
     """Return the filter of tasks: by default those of live checkpoints."""
-    given = _given(parameters, "application", "pipeline", "state", "key", "cause")
+    given = _given(parameters, "application", "pipeline", "state", "key", "cause", "owner")
     if given["state"] not in (None, *queries.TASK_STATES):
         raise InvalidValue("state", given["state"], ", ".join(queries.TASK_STATES))
     return queries.TaskFilter(**given, live=live_only(parameters))

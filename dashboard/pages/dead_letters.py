@@ -76,6 +76,7 @@ def dead_letter(request: HttpRequest, who: Person, application: str, id: str) ->
     context: dict[str, Any] = {"found": one, "failure": failure, "first": first}
     context["discard"] = queries.discard_of(one)
     if one.open and who.may_act_on(application):
+    context["owner"] = queries.owners().of(application, one.task.pipeline, one.group)
         context |= _refusals(one)
     if failure is None:
         context |= _record(one)

@@ -33,7 +33,7 @@ from arrester.domain.events import RecordFailed, StoredEvent
 from arrester.domain.identity import fingerprint as fingerprints
 from arrester.domain.identity.uuids import uuid7
 from arrester.domain.state import error_groups
-from arrester.domain.state.states import GroupState, GroupStatus, TaskStatus
+from arrester.domain.state.states import GroupState, GroupStatus, TaskStatus, if_set
 
 RECENT = 20
 _VERSIONS = {str(fingerprints.WITHOUT_CAUSE), str(fingerprints.VERSION)}
@@ -74,6 +74,7 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
     stopped = queries.stopped_by_group(groups.rows)
     counts = queries.group_counts(wanted)
     total = counts[wanted.state] if wanted.state else counts.total()
+    owners = queries.owners()
     context = filters.form(request.GET, filters.GROUP_FIELDS) | {
         "acts": buttons.for_groups(wanted.state),
         "states": _choices(wanted, counts),
@@ -84,8 +85,10 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
         "range": time_range.read(request.GET, now=now),
         "sort": sort,
         "groups": [
-            (each, stopped.get((each.application, each.fingerprint), 0)) for each in groups.rows
+            (each, stopped.get((each.application, each.fingerprint), 0), owners.of_group(each))
+            for each in groups.rows
         ],
+        "owners": sorted({who.name, *(each.owner for each in owners.rules)}),
         "sparks": failure_rates.sparks_of_groups(groups.rows, now=now),
         "next": groups.next,
     }
@@ -166,6 +169,7 @@ def _group_context(
         "code": record_text.code_lines(group.source),
         "group": state,
         "earlier": group.earlier,
+        **_owner_context(state),
         "parts": group.parts,
         "stopped": group.stopped,
         "stopped_total": group.stopped_total,
@@ -191,7 +195,6 @@ def _group_context(
         ),
         "buttons": buttons.for_group(who, state),
         "markdown": issue_markdown.markdown(state, example, request.build_absolute_uri(url)),
-        "json": json.dumps(ErrorGroupSerializer(state).data, indent=2, ensure_ascii=False),
         "curl": f'curl -H "Authorization: Token $ARRESTER_TOKEN" {shlex.quote(api_url)}',
         "note_id": uuid7(now),
         **as_of_context(None, application=application, url=url),
@@ -199,6 +202,19 @@ def _group_context(
 
 
 def _show_past(
+def _owner_context(group: GroupState) -> dict[str, Any]:
+    """Return the context of the owner of an error group, and the group as REST has it."""
+    owners = queries.owners()
+    serializer = ErrorGroupSerializer(group, context={"owners": owners})
+    assigned = if_set(group.assignee)
+    rule = None if assigned else owners.rule_of(group.application, group.pipeline, group.stage)
+    return {
+        "owner": owners.of_group(group),
+        "owner_rule": rule,
+        "json": json.dumps(serializer.data, indent=2, ensure_ascii=False),
+    }
+
+
     request: HttpRequest, who: Person, application: str, fingerprint: str, when: queries.AsOf
 ) -> HttpResponse:
     """Render an error group as of then, with the tasks that it had stopped."""

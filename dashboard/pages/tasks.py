@@ -63,8 +63,11 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
     task_page = queries.tasks(wanted, sort=sort, cursor=query.get("after"))
     applications = {task.id.application for task in task_page.rows}
     context = filters.form(query, filters.TASK_FIELDS) | {
+    owners = queries.owners()
         "statuses": queries.TASK_STATES,
         "tasks": task_page,
+        "owner_of": queries.owners_of_tasks(task_page.rows, owners),
+        "owners": sorted({who.name, *(each.owner for each in owners.rules)}),
         "sort": sort,
         "instances": queries.instance_counts([*applications]),
         "checkpoints": queries.checkpoints(applications),
@@ -159,6 +162,7 @@ def _current_context(who: Person, detail: queries.TaskDetail, digest: str) -> di
         "drain": queries.drain(detail.state),
         "sent_alerts": reads.messages_about_stop(detail.state),
         "note_id": uuid7(now),
+        "owner": queries.owners_of_tasks([detail.state]).get(digest),
         "meters": policy_text.meters(detail.state, detail.thread, now=now),
         "recipient": command_delivery.recipient(detail.thread, live),
         "recent": attempt_folds.rows(changes)[:RECENT],

@@ -12,6 +12,7 @@ from arrester.dashboard.text import event_text
 from arrester.domain.commands.kinds import KINDS, Subject
 from arrester.domain.events import (
     CommandIssued,
+    ErrorGroupAssigned,
     ErrorGroupMuted,
     ErrorGroupReopened,
     ErrorGroupResolved,
@@ -58,6 +59,9 @@ def details(data: EventData) -> str:
             return "; ".join(filter(None, [_end(data), data.reason]))
         case ErrorGroupResolved() | ErrorGroupReopened() | ErrorGroupUnmuted():
             return data.reason or ""
+        case ErrorGroupAssigned():
+            to = f"to {data.assignee}" if data.assignee else "left to the owner rules"
+            return f"{to}: {data.reason}" if data.reason else to
         case NoteAdded():
             return data.text
         case CommandIssued(stage=str()):

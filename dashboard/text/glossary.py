@@ -46,6 +46,10 @@ TERMS = {
     "a reason.",
     "outage": "Many records of one micro-batch fail with one cause.",
     "outbox": "Journal entries whose events are not sent yet.",
+    "owner": "The person or team that takes care of an error group: its assignee, else the one of "
+    "the first owner rule that matches.",
+    "owner rule": "Patterns of application, pipeline and stage, and the owner of what matches "
+    "them.",
     "pause offset": "The position at which a task is PAUSED; that record and later ones are held.",
     "pending-fold key": "The Redis key of a stream that is to be folded.",
     "policy": "What a stage answers to failures: CONTINUE, RETRY, PAUSE or FAIL.",

@@ -31,6 +31,7 @@ from arrester.domain.events.commands import (
 )
 from arrester.domain.events.flow import FLOW_COUNTS, BacklogUnit, FlowMeasured
 from arrester.domain.events.groups import (
+    ErrorGroupAssigned,
     ErrorGroupMuted,
     ErrorGroupReopened,
     ErrorGroupResolved,
@@ -131,6 +132,7 @@ __all__ = [
     "DeadLetterIds",
     "DeadLettersDiscarded",
     "DeadLettersFailed",
+    "ErrorGroupAssigned",
     "ErrorGroupMuted",
     "ErrorGroupReopened",
     "ErrorGroupResolved",

@@ -44,6 +44,15 @@ class ErrorGroupUnmuted(Data, frozen=True, kw_only=True, tag=True):
     reason: str | None = None
 
 
+class ErrorGroupAssigned(Data, frozen=True, kw_only=True, tag=True):
+    """A person assigned the group to an owner, or (without one) left it to the owner rules."""
+
+    fingerprint: str
+    actor: str
+    assignee: str | None = None
+    reason: str | None = None
+
+
 class NoteAdded(Data, frozen=True, kw_only=True, tag=True):
     """A person added a note to an error group, a task or a command."""
 
@@ -57,4 +66,10 @@ class NoteAdded(Data, frozen=True, kw_only=True, tag=True):
     command: UUID | None = None
 
 
-GroupEvent = ErrorGroupResolved | ErrorGroupReopened | ErrorGroupMuted | ErrorGroupUnmuted
+GroupEvent = (
+    ErrorGroupResolved
+    | ErrorGroupReopened
+    | ErrorGroupMuted
+    | ErrorGroupUnmuted
+    | ErrorGroupAssigned
+)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from arrester.domain.errors import InvalidValue
 from arrester.domain.events import (
+    ErrorGroupAssigned,
     ErrorGroupMuted,
     ErrorGroupReopened,
     ErrorGroupResolved,
@@ -32,6 +33,9 @@ RECURRED = "failed again after it was resolved"
 PERIODS = {60: "minute", 3600: "hour", 86_400: "day"}
 LONGEST_MUTE = timedelta(days=365)
 MAX_MUTE_FAILURES = 10**9
+OWNER_MAX = 100
+#: In filters, in place of an owner: those without one.
+NO_OWNER = "none"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -42,6 +46,7 @@ class GroupAct(StrEnum):
     REOPEN = "REOPEN"
     MUTE = "MUTE"
     UNMUTE = "UNMUTE"
+    ASSIGN = "ASSIGN"
 
 
 class GroupRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +62,8 @@ class GroupRequest(msgspec.Struct, frozen=True, kw_only=True):
     length: timedelta | None = None
     failures: int | None = None
     period_seconds: int | None = None
+    #: For ASSIGN: the owner; None leaves it to the owner rules.
+    assignee: str | None = None
 
 
 def after_failure(
@@ -124,6 +131,8 @@ def _count_towards_mute(state: GroupState, mute: Mute, count: int, at: At) -> Gr
 
 def after_action(state: GroupState, event: GroupEvent, at: At) -> GroupState:
     """Return the error group after an act."""
+    if isinstance(event, ErrorGroupAssigned):
+        return replace(state, sequence=at.sequence, assignee=event.assignee or msgspec.UNSET)
     match event:
         case ErrorGroupResolved():
             status, mute = GroupStatus.RESOLVED, None
@@ -167,6 +176,15 @@ _EVENTS: dict[GroupAct, type[ErrorGroupResolved | ErrorGroupReopened | ErrorGrou
 
 def decide(requested: GroupRequest, *, now: datetime) -> GroupEvent:
     """Return the event of a requested act; raises InvalidValue for an invalid request."""
+    if requested.act is GroupAct.ASSIGN:
+        return ErrorGroupAssigned(
+            fingerprint=requested.fingerprint,
+            actor=requested.actor,
+            assignee=None
+            if requested.assignee is None
+            else check_owner(requested.assignee, "assignee"),
+            reason=requested.reason,
+        )
     if requested.act is not GroupAct.MUTE:
         return _EVENTS[requested.act](
             fingerprint=requested.fingerprint, actor=requested.actor, reason=requested.reason
@@ -200,6 +218,15 @@ def _check_mute(requested: GroupRequest, *, now: datetime) -> None:
     if requested.period_seconds not in PERIODS:
         allowed = ", ".join(f"{seconds} (a {name})" for seconds, name in PERIODS.items())
         raise InvalidValue("period_seconds", requested.period_seconds, allowed)
+
+
+def check_owner(name: str, field: str) -> str:
+    """Return the name of an owner, a person or a team; raises InvalidValue for the field."""
+    if not 1 <= len(name) <= OWNER_MAX or not name.isprintable() or name != name.strip():
+        raise InvalidValue(field, name[:50], f"1 to {OWNER_MAX} printable characters")
+    if name == NO_OWNER:
+        raise InvalidValue(field, name, f"a name other than {NO_OWNER}")
+    return name
 
 
 def refusal(act: GroupAct, status: GroupStatus) -> str | None:

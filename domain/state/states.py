@@ -424,6 +424,13 @@ class GroupState(State, frozen=True, kw_only=True):
     mute: Mute | None = None
     recurred: Annotated[bool, Meta(description="It failed again after it was resolved.")] = False
     notes: int = 0
+    #: Unset, it is not stored.
+    assignee: Annotated[
+        str | msgspec.UnsetType,
+        Meta(
+            description="The person or team that it is assigned to; null: the owner rules decide."
+        ),
+    ] = msgspec.UNSET
 
     @property
     def ended_runs(

@@ -406,6 +406,12 @@ def _of_groups(story: Story) -> list[UserAction]:
         _group("reopen", BROKEN, [("click", "#reopen")], {"act": "REOPEN"}),
         _group("unmute", LATE, [("click", "#unmute")], {"act": "UNMUTE"}),
         _group("mute", NA, [("click", "#mute"), ("click", "dialog .primary")], muted),
+        _group(
+            "assign",
+            FULL,
+            [("click", "#assign"), ("fill", "Owner", "the team"), ("click", "dialog .primary")],
+            {"act": "ASSIGN", "assignee": "the team"},
+        ),
         UserAction(
             name="act-on-groups",
             page=f"{reverse('errors')}?text={EMPTY.exception_class}",
@@ -440,16 +446,16 @@ def _error(cause: Failure) -> str:
 
 def _group(verb: str, cause: Failure, steps: list[Step], asked: dict[str, Any]) -> UserAction:
     about = ["flights", cause.fingerprint]
-    mute = verb == "mute"
+    asks = verb in ("mute", "assign")
     url = (
-        reverse("mute-group", args=about)
-        if mute
+        reverse(f"{verb}-group", args=about)
+        if asks
         else reverse("act-on-group", args=["flights", verb, cause.fingerprint])
     )
     return UserAction(
-        name="mute-group" if mute else "act-on-group",
+        name=f"{verb}-group" if asks else "act-on-group",
         page=_error(cause),
-        offered=reverse("mute-dialog", args=about) if mute else url,
+        offered=reverse(f"{verb}-dialog", args=about) if asks else url,
         url=url,
         form={"id": str(uuid4()), "end": "failures", "failures": "100", "period": "3600"},
         steps=steps,
@@ -728,6 +734,41 @@ def _of_alerts() -> list[UserAction]:
     )  # fmt: skip
     settings, confirm = reverse("alert-settings"), ("click", "dialog .primary")
     rule = {"name": "another", "channel": str(kept.id), "every": "1", "enabled": "1"}
+def _of_owners() -> list[UserAction]:
+    for owner in ("ana", "the team"):
+        form = actions.OwnerRuleForm(owner=owner, application=owner.split()[0])
+        actions.save_owner_rule(None, form, actor="ada")
+    *_, last = queries.owners().rules
+    delete = reverse("delete-owner-rule", args=[last.id])
+    return [
+        UserAction(
+            name="save-owner-rule",
+            page=reverse("owners"),
+            offered=reverse("owner-rule-dialog"),
+            url=reverse("save-owner-rule"),
+            form={"owner": "ben", "application": "flights", "place": "1"},
+            steps=[
+                ("click", "#add-rule"),
+                ("fill", "Owner", "ben"),
+                ("click", "dialog .primary"),
+            ],
+            rest=None,
+        ),
+        UserAction(
+            name="delete-owner-rule",
+            page=reverse("owners"),
+            offered=delete,
+            url=delete,
+            form={},
+            steps=[
+                ("click", f"#rule-{last.id} summary"),
+                ("click", f"#rule-{last.id} .danger"),
+            ],
+            rest=None,
+        ),
+    ]
+
+
 
     def act(
         name: str,

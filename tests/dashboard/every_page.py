@@ -118,6 +118,15 @@ def build(story: Story) -> Scene:
         id=uuid7(until), act=GroupAct.MUTE, fingerprint=NA.fingerprint, actor="ana", until=until
     )
     actions.act_on_group("flights", mute)
+    assign = GroupRequest(
+        id=uuid7(until),
+        act=GroupAct.ASSIGN,
+        fingerprint=TYPO.fingerprint,
+        actor="ana",
+        assignee="data-quality",
+    )
+    actions.act_on_group("flights", assign)
+    _owner_rules()
     _alert()
     (newest, *_) = queries.dead_letters(queries.DeadLetterFilter(application="flights")).rows
     return Scene(
@@ -134,6 +143,15 @@ def build(story: Story) -> Scene:
         failure=queries.task(odd.digest).state.failure_sequence,
         until=queries.log_positions()["flights"],
     )
+
+
+def _owner_rules() -> None:
+    for rule in (
+        actions.OwnerRuleForm(owner="ana", application="flights", stage="process:*"),
+        actions.OwnerRuleForm(owner=("A team with a long name " * 4).strip(), pipeline="in*"),
+        actions.OwnerRuleForm(owner="data-quality"),
+    ):
+        actions.save_owner_rule(None, rule, actor="ada")
 
 
 def _flow(story: Story) -> None:
@@ -194,7 +212,7 @@ def pages(scene: Scene) -> dict[str, str]:
         "held",
         "audit",
     )
-    more = ("instances", "quarantine", "settings", "password", "glossary", "alerts")
+    more = ("instances", "quarantine", "settings", "password", "glossary", "alerts", "owners")
     return {
         "overview": "/",
         "overview-24h": "/?range=24h",

@@ -29,6 +29,7 @@ from arrester.dashboard.pages import exports
 from arrester.dashboard.pages.errors import TABS as ERROR_TABS
 from arrester.dashboard.pages.exports import EXPORTS, FORMS
 from arrester.domain.identity.uuids import uuid7
+from arrester.domain.state.error_groups import GroupAct, GroupRequest
 from tests.dashboard.accounts import PASSWORD, logged_in, make_user, person
 from tests.dashboard.every_action import done, user_actions
 from tests.dashboard.pages.test_query_counts import asked, urls
@@ -62,6 +63,19 @@ def side(word: str) -> Side:
     story.send(b"not a batch of " + word.encode())
     actions.note_on_task(task, actor=f"{word}-ana", text=f"a note on the {word}")
     actions.note_on_group(word, cause.fingerprint, actor=f"{word}-ana", text=word)
+    assign = GroupRequest(
+        id=uuid4(), act=GroupAct.ASSIGN, fingerprint=cause.fingerprint, actor="ada",
+        assignee=f"{word}-team",
+    )  # fmt: skip
+    actions.act_on_group(word, assign)
+    rule = actions.OwnerRuleForm(owner=f"{word}-owner", application=f"{word[:-1]}*")
+    actions.save_owner_rule(None, rule, actor="ada")
+    make_user(f"{word}-eve", "viewer")
+    actions.save_filter(
+        f"{word}-eve", "tasks", f"{word}-filter", f"application={word}", application=word,
+        shared=True,
+    )  # fmt: skip
+    actions.save_filter(f"{word}-eve", "tasks", f"{word}-2", "key=a", shared=True)
     actions.add_agent_credential(word, actor=f"{word}-ada")
     _alert(word)
     found = dict(urls(story, task.digest, command))
@@ -73,6 +87,7 @@ def side(word: str) -> Side:
         "api-group-history": reverse("api-group-history", args=error),
         "api-error-fields": reverse("api-error-fields", args=error),
         "mute-dialog": reverse("mute-dialog", args=error),
+        "assign-dialog": reverse("assign-dialog", args=error),
         "groups-dialog": f"{reverse('groups-dialog')}?act=RESOLVE&group={'/'.join(error)}",
         "application-as-of": f"{reverse('application', args=[word])}?as_of=@9",
         "task-as-of": f"{reverse('task', args=[task.digest])}?as_of=@9",
@@ -150,7 +165,9 @@ def ask(client: Client, url: str) -> tuple[int, str]:
 
 
 #: What is about the server, and what needs another role than that of a viewer.
-SERVER = {"alert-settings", "api-audit-export", "api-installation", "limits-dialog", "rule-dialog"}
+SERVER = {"alert-settings", "api-audit-export", "api-installation", "limits-dialog", "rule-dialog",
+    "owner-rule-dialog",
+}  # fmt: skip
 
 
 def test_nothing_of_another_application_is_in_any_response(
@@ -250,8 +267,14 @@ def test_acts_on_the_own_application_are_performed(flights: Story) -> None:
     names = [*queries.log_positions(), "test"]
     client = person("oli", roles=dict.fromkeys(names, Role.OPERATOR))
     for action in everything:
-        if action.name in ("send-alert-again", "test-error"):
-            continue  # A message about no application; a test error adds no entry.
+        if action.name in (
+            "send-alert-again",
+            "test-error",
+            "save-owner-rule",
+            "delete-owner-rule",
+        ):
+            # A message and rules about no application; a test error adds no entry.
+            continue
         before = done()
         if action.rest is None:
             client.post(action.url, action.form)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 
-from arrester.controlplane.queries import paging, sql
+from arrester.controlplane.queries import ownership, paging, sql
 from arrester.controlplane.queries.current_state import commands
 from arrester.controlplane.queries.current_state.task_grid import NO_RUN
 from arrester.controlplane.queries.failure_history import history
@@ -58,6 +59,9 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     #: Whether tasks of checkpoints that no run uses are left out.
     live: bool = True
+    owner: Annotated[
+        str | None, Meta(description="A person or a team; `none`: those without an owner.")
+    ] = None
 
 
 class TaskDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,6 +187,9 @@ def _where(wanted: TaskFilter) -> tuple[str, list[Any]]:
     )
     if wanted.key:
         where, parameters = f"{where} AND starts_with(key, %s)", [*parameters, wanted.key]
+    if wanted.owner is not None:
+        owned, of_owner = ownership.owners().tasks_owned_by(wanted.owner)
+        where, parameters = f"{where} AND {owned}", [*parameters, *of_owner]
     if wanted.live or by_run:
         threads = row_mapping.THREADS.load_readable("true", [])
         shown = live(threads) if wanted.live else threads

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from arrester.controlplane import store
 from arrester.controlplane.models.views import about
-from arrester.controlplane.queries import paging, sql
+from arrester.controlplane.queries import ownership, paging, sql
 from arrester.controlplane.queries.failure_history import history
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.store.column_values import fit
@@ -65,6 +65,9 @@ class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     since: Annotated[datetime | None, Meta(description="Last seen at this time or later.")] = None
     until: Annotated[datetime | None, Meta(description="First seen before this time.")] = None
+    owner: Annotated[
+        str | None, Meta(description="A person or a team; `none`: those without an owner.")
+    ] = None
 
 
 class GroupDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,6 +233,10 @@ def _where(wanted: GroupFilter) -> tuple[list[str], list[Any]]:
     if wanted.until is not None:
         conditions.append("first_seen < %s")
         parameters.append(wanted.until)
+    if wanted.owner is not None:
+        owned, of_owner = ownership.owners().owned_by(wanted.owner)
+        conditions.append(owned)
+        parameters += of_owner
     return conditions, parameters
 
 
@@ -301,6 +308,21 @@ def groups_by_key(keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], Gr
     columns = [[name for name, _ in keys], [fingerprint for _, fingerprint in keys]]
     states = row_mapping.GROUPS.load_readable(where, columns)
     return {(each.application, each.fingerprint): each for each in states}
+
+
+def owners_of_tasks(
+    tasks: Iterable[TaskState], owners: ownership.Owners | None = None
+) -> dict[str, str | None]:
+    """Return the owners of tasks, by the id of the task."""
+    tasks = list(tasks)
+    rules = ownership.owners() if owners is None else owners
+    keys = {
+        (each.id.application, each.failure.fingerprint)
+        for each in tasks
+        if each.failure is not None
+    }
+    groups = groups_by_key(keys)
+    return {each.id.digest: rules.of_task(each, groups) for each in tasks}
 
 
 def quiet_groups(application: str | None = None) -> dict[str, int]:

@@ -35,6 +35,7 @@ ACT_KINDS = {
         "ErrorGroupReopened",
         "ErrorGroupMuted",
         "ErrorGroupUnmuted",
+        "ErrorGroupAssigned",
     ),
     "notes": ("NoteAdded",),
     "applications": ("ApplicationOpened", "ApplicationLatched"),
@@ -43,11 +44,12 @@ ACT_KINDS = {
     "accounts": (),
     "logins": (),
     "alerts": (),
+    "owners": (),
     "agents": (),
     "reveals": (),
 }
 #: The beginnings of acts that are in no log; acts on accounts have none.
-_BEGINNINGS = {"alerts": "ALERT_", "agents": "AGENT_", "reveals": "RECORD_"}
+_BEGINNINGS = {"alerts": "ALERT_", "owners": "OWNER_", "agents": "AGENT_", "reveals": "RECORD_"}
 _WITHOUT_LOG = ("accounts", "logins", *_BEGINNINGS)
 #: How far from its dead letter the failed record is searched in the log.
 MAX_DISTANCE = 1000

@@ -1,8 +1,8 @@
-"""REST: error groups: list, read, resolve, reopen, mute and unmute them; their history."""
+"""REST: error groups: list, read, resolve, reopen, mute and assign them; their history."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from drf_spectacular.utils import extend_schema
 from msgspec.structs import replace
@@ -53,6 +53,10 @@ class ErrorGroupSerializer(StructSerializer):
         help_text="The condition in words, with the field that Spark names; without one the class."
     )
 
+    owner = serializers.SerializerMethodField(
+        help_text="The assignee, else the owner that the owner rules name; null: none.",
+    )
+
     class Meta:
         struct = GroupState
         fields = (
@@ -69,6 +73,7 @@ class ErrorGroupSerializer(StructSerializer):
                 "mute",
                 "recurred",
                 "notes",
+                "assignee",
             ),
             "sequence",
         )
@@ -77,9 +82,20 @@ class ErrorGroupSerializer(StructSerializer):
         """Return the title of the group on pages."""
         return failure_text.title(group)
 
+    def get_owner(self, group: GroupState) -> str | None:
+        """Return the owner of the group; the rules are read once for each answer."""
+        # The same object for all rows.
+        context = cast(dict[str, queries.Owners], self.context)
+        if "owners" not in context:
+            context["owners"] = queries.owners()
+        return context["owners"].of_group(group)
+
 
 class NewGroupActSerializer(serializers.Serializer[Any]):
-    """An act on an error group; MUTE needs `until`, or `failures` per period, or both."""
+    """An act on an error group; MUTE needs `until`, or `failures` per period, or both.
+
+    ASSIGN without `assignee` leaves the group to the owner rules.
+    """
 
     id = serializers.UUIDField(required=False, help_text=base.AN_ID)
     act = field_types.ListedChoiceField(field_types.choices(GroupAct))
@@ -88,6 +104,9 @@ class NewGroupActSerializer(serializers.Serializer[Any]):
     failures = serializers.IntegerField(required=False, min_value=1)
     period_seconds = field_types.ListedChoiceField(
         list(PERIODS.items()), required=False, help_text="Periods begin at multiples since 1970."
+    )
+    assignee = serializers.CharField(
+        required=False, allow_null=True, help_text="With ASSIGN: a person or a team."
     )
 
 
@@ -164,7 +183,7 @@ class OneErrorGroupView(base.RestView):
 
 
 class ActOnGroupView(base.RestView):
-    """Resolve, reopen, mute or unmute an error group."""
+    """Resolve, reopen, mute, unmute or assign an error group."""
 
     @base.acts(NewGroupActSerializer, ErrorGroupSerializer, REFUSED)
     def post(self, request: Request, application: str, fingerprint: str) -> Response:
@@ -178,7 +197,7 @@ class ActOnGroupView(base.RestView):
 
 
 class ActOnGroupsView(base.RestView):
-    """Resolve, reopen, mute or unmute many error groups."""
+    """Resolve, reopen, mute, unmute or assign many error groups."""
 
     @base.acts(
         NewGroupsActSerializer, ActedOnSerializer(many=True), operation_id="errors_acts_many"
@@ -198,9 +217,11 @@ class ActOnGroupsView(base.RestView):
 def _request(request: Request, given: dict[str, Any], fingerprint: str) -> GroupRequest:
     id, act = base.act_id(request, given), GroupAct(given.pop("act"))
     given.pop("id", None)
-    if act is not GroupAct.MUTE and given.keys() - {"reason"}:
-        name = sorted(given.keys() - {"reason"})[0]
-        raise InvalidValue(name, given[name], "only with the act MUTE")
+    of_act = {GroupAct.MUTE: {"until", "failures", "period_seconds"}, GroupAct.ASSIGN: {"assignee"}}
+    for other, names in of_act.items():
+        for name in sorted(names & given.keys()):
+            if act is not other:
+                raise InvalidValue(name, given[name], f"only with the act {other}")
     actor = request.user.get_username()
     return GroupRequest(id=id, act=act, fingerprint=fingerprint, actor=actor, **given)
 

@@ -66,7 +66,6 @@ def test_a_viewer_has_no_enabled_button(windows: Windows, story: Story) -> None:
             page.goto(url)
             for button in page.locator("main button:enabled").all():
                 text = button.inner_text()
-                # Each user has tokens of the own account.
                 form = button.locator(
                     f"xpath=ancestor::form[@method='post' and @action!='{reverse('create-token')}']"
                 )

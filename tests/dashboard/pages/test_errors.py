@@ -223,7 +223,7 @@ def test_a_resolved_group_that_fails_again_is_marked(flights: Story, operator: C
 def test_a_viewer_sees_groups_and_cannot_act(flights: Story, viewer: Client) -> None:
     flights.pauses("JFK")
     page = text(viewer, reverse("error", args=PAGE))
-    assert page.count('title="requires the role operator"') == 4
+    assert page.count('title="requires the role operator"') == 5
     assert press(viewer, verb("resolve"))[0] == 403
     assert press(viewer, reverse("mute-group", args=PAGE), end="1h")[0] == 403
     assert press(viewer, reverse("note-on-group", args=PAGE), text="x")[0] == 403

@@ -85,6 +85,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "error": [app, cause],
         "mute-dialog": [app, cause],
         "command": [command],
+        "assign-dialog": [app, cause],
         "dead-letter": [app, dead_letter.id],
         "dead-letter-record": [app, dead_letter.id],
         "edit-record-dialog": [app, dead_letter.id],
@@ -115,7 +116,8 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "overview": ["range=30d", "range=7d"],
         "held": [f"application={app}"],
         "search": ["q=d", "q=position:151974"],
-        "tasks": [f"application={app}&state=PAUSED"],
+        "tasks": [f"application={app}&state=PAUSED", "owner=ana"],
+        "errors": ["owner=ana"],
     }
     needs = {
         "policy-dialog": f"?pipeline={story.pipeline}&stage=deserialize",

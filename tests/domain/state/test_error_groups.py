@@ -8,10 +8,12 @@ from uuid import UUID
 
 import pytest
 from hypothesis import given
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from arrester.domain.errors import InvalidValue
 from arrester.domain.events import (
+    ErrorGroupAssigned,
     ErrorGroupMuted,
     ErrorGroupReopened,
     ErrorGroupResolved,
@@ -200,6 +202,23 @@ def test_a_group_is_muted_exactly_while_it_has_an_end(events: list[Event]) -> No
         assert not (state.recurred and state.status is not GroupStatus.UNRESOLVED)
 
 
+def test_an_assignment_stays_until_another_one() -> None:
+    assigned = by(ErrorGroupAssigned(fingerprint=MARK, actor="ana", assignee="ben"))
+    state = group(histories.failed(1), RESOLVED, assigned, histories.failed(2))
+    assert (state.assignee, state.status, state.recurred) == ("ben", GroupStatus.UNRESOLVED, True)
+    unassigned = by(ErrorGroupAssigned(fingerprint=MARK, actor="ana"))
+    assert group(histories.failed(1), assigned, unassigned).assignee is UNSET
+
+
+@pytest.mark.parametrize("name", ["", " ben", "x" * 101, "a\nb", "none"])
+def test_an_owner_has_a_name_to_read(name: str) -> None:
+    requested = GroupRequest(
+        id=UUID(int=1), act=GroupAct.ASSIGN, fingerprint=MARK, actor="ana", assignee=name
+    )
+    with pytest.raises(InvalidValue):
+        error_groups.decide(requested, now=NOON)
+
+
 def test_each_action_in_each_status_is_allowed_or_refused_with_a_reason() -> None:
     failed = group(histories.failed(1))
     states = {
@@ -215,9 +234,9 @@ def test_each_action_in_each_status_is_allowed_or_refused_with_a_reason() -> Non
         for name, state in states.items()
     }
     assert allowed == {
-        "UNRESOLVED": ["RESOLVE", "MUTE"],
-        "RESOLVED": ["REOPEN"],
-        "MUTED": ["RESOLVE", "MUTE", "UNMUTE"],
+        "UNRESOLVED": ["RESOLVE", "MUTE", "ASSIGN"],
+        "RESOLVED": ["REOPEN", "ASSIGN"],
+        "MUTED": ["RESOLVE", "MUTE", "UNMUTE", "ASSIGN"],
     }
 
 
