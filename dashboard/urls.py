@@ -20,6 +20,7 @@ from arrester.dashboard.actions import (
     redrives,
     reveal,
     rollouts,
+    saved_filters,
     task_commands,
 )
 from arrester.dashboard.actions import dead_letters as dead_letter_actions
@@ -35,8 +36,8 @@ from arrester.dashboard.pages import (
     glossary,
     instances,
     overview,
-    pipelines,
     owners,
+    pipelines,
     quarantine,
     search,
     settings,
@@ -143,6 +144,12 @@ urlpatterns = [
     path("tasks/<digest:digest>/mend", record_mends.issue, name="mend"),
     path("tasks/<digest:digest>/mend/ask", record_mends.dialog, name="mend-dialog"),
     path("tasks/<digest:digest>/mend/review", record_mends.review, name="review-mend"),
+    path("filters", saved_filters.save, name="save-filter"),
+    path("filters/ask", saved_filters.dialog, name="filter-dialog"),
+    path("owners", owners.owners, name="owners"),
+    path("owners/rules", owners.save, name="save-owner-rule"),
+    path("owners/rules/ask", owners.dialog, name="owner-rule-dialog"),
+    path("owners/rules/<int:id>/delete", owners.delete, name="delete-owner-rule"),
     path("errors", errors.errors, name="errors"),
     path("errors/<str:application>/<text:fingerprint>", errors.error, name="error"),
     path("error-groups", error_groups.bulk_act, name="act-on-groups"),
@@ -158,13 +165,6 @@ urlpatterns = [
         name="mute-group",
     ),
     path(
-        "error-groups/<str:application>/note/<text:fingerprint>",
-        error_groups.note,
-        name="note-on-group",
-    ),
-    path(
-        "error-groups/<str:application>/<verb:verb>/<text:fingerprint>",
-    path(
         "error-groups/<str:application>/assign/ask/<text:fingerprint>",
         error_groups.assign_dialog,
         name="assign-dialog",
@@ -174,6 +174,13 @@ urlpatterns = [
         error_groups.assign,
         name="assign-group",
     ),
+    path(
+        "error-groups/<str:application>/note/<text:fingerprint>",
+        error_groups.note,
+        name="note-on-group",
+    ),
+    path(
+        "error-groups/<str:application>/<verb:verb>/<text:fingerprint>",
         error_groups.act,
         name="act-on-group",
     ),

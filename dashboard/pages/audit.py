@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from arrester.controlplane import queries
-from arrester.dashboard.components import filters
+from arrester.dashboard.components import filters, saved_filters
 from arrester.dashboard.page_frame import page
 from arrester.dashboard.permissions import Person, for_people
 
@@ -23,5 +23,6 @@ def audit(request: HttpRequest, who: Person) -> HttpResponse:
         "people": (who.name,) if who.confined else queries.people(),
         "kinds": list(queries.ACT_KINDS),
         "check": queries.audit_check(),
+        "saved": saved_filters.menu(request, who, "audit"),
     }
     return page(request, who, "audit", context, shows=wanted.application or "")

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST
 from msgspec import UNSET
 
 from arrester.controlplane import actions, queries
-from arrester.dashboard.components import command_delivery, filters, forms
+from arrester.dashboard.components import command_delivery, filters, forms, saved_filters
 from arrester.dashboard.page_frame import Notice, page
 from arrester.dashboard.permissions import NOT_AN_OPERATOR, Person, for_operators, for_people
 from arrester.domain.commands.kinds import KINDS, Subject
@@ -39,6 +39,7 @@ def commands(request: HttpRequest, who: Person) -> HttpResponse:
         "statuses": [filters.OPEN, *(status.value for status in CommandStatus)],
         "rows": list(zip(found.rows, queries.verdicts(found.rows), strict=True)),
         "next": found.next,
+        "saved": saved_filters.menu(request, who, "commands"),
     }
     return page(request, who, "commands", context, shows=application)
 

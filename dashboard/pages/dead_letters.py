@@ -11,7 +11,7 @@ from django.utils import timezone
 from msgspec.structs import replace
 
 from arrester.controlplane import actions, dead_letter_records, queries
-from arrester.dashboard.components import filters
+from arrester.dashboard.components import filters, saved_filters
 from arrester.dashboard.components.editable_records import editable
 from arrester.dashboard.page_frame import Notice, page, restore_query
 from arrester.dashboard.permissions import Person, for_people
@@ -55,6 +55,7 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
         "filtered": any(chosen.values()),
         "total": queries.count_dead_letters(wanted if view == RECORDS else always),
         "statuses": queries.DEAD_LETTER_STATUSES,
+        "saved": saved_filters.menu(request, who, "dead-letters"),
         "found": queries.dead_letters(wanted, cursor=cursor)
         if view == RECORDS
         else queries.dead_letter_totals(always, by=_TOTALS[view], cursor=cursor),
@@ -75,8 +76,8 @@ def dead_letter(request: HttpRequest, who: Person, application: str, id: str) ->
     first = queries.first_failure_of_dead_letter(one)
     context: dict[str, Any] = {"found": one, "failure": failure, "first": first}
     context["discard"] = queries.discard_of(one)
-    if one.open and who.may_act_on(application):
     context["owner"] = queries.owners().of(application, one.task.pipeline, one.group)
+    if one.open and who.may_act_on(application):
         context |= _refusals(one)
     if failure is None:
         context |= _record(one)

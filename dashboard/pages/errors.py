@@ -15,7 +15,7 @@ from django.utils.http import urlencode
 from arrester.controlplane import queries
 from arrester.controlplane.queries import GroupDetail
 from arrester.controlplane.store.column_values import MAX_BIGINT
-from arrester.dashboard.components import buttons, filters, time_range
+from arrester.dashboard.components import buttons, filters, saved_filters, time_range
 from arrester.dashboard.components.charts import failure_rates
 from arrester.dashboard.page_frame import (
     Notice,
@@ -91,6 +91,7 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
         "owners": sorted({who.name, *(each.owner for each in owners.rules)}),
         "sparks": failure_rates.sparks_of_groups(groups.rows, now=now),
         "next": groups.next,
+        "saved": saved_filters.menu(request, who, "errors"),
     }
     url = f"{own}?{request.GET.urlencode()}" if request.GET else own
     shows = wanted.application or ""
@@ -168,8 +169,8 @@ def _group_context(
         **record_text.context(example),
         "code": record_text.code_lines(group.source),
         "group": state,
-        "earlier": group.earlier,
         **_owner_context(state),
+        "earlier": group.earlier,
         "parts": group.parts,
         "stopped": group.stopped,
         "stopped_total": group.stopped_total,
@@ -201,7 +202,6 @@ def _group_context(
     }
 
 
-def _show_past(
 def _owner_context(group: GroupState) -> dict[str, Any]:
     """Return the context of the owner of an error group, and the group as REST has it."""
     owners = queries.owners()
@@ -215,6 +215,7 @@ def _owner_context(group: GroupState) -> dict[str, Any]:
     }
 
 
+def _show_past(
     request: HttpRequest, who: Person, application: str, fingerprint: str, when: queries.AsOf
 ) -> HttpResponse:
     """Render an error group as of then, with the tasks that it had stopped."""

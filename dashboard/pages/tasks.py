@@ -16,6 +16,7 @@ from arrester.dashboard.components import (
     buttons,
     command_delivery,
     filters,
+    saved_filters,
     time_range,
 )
 from arrester.dashboard.components.charts import failure_rates
@@ -62,13 +63,14 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
     sort = query.get("sort") or queries.URGENCY
     task_page = queries.tasks(wanted, sort=sort, cursor=query.get("after"))
     applications = {task.id.application for task in task_page.rows}
-    context = filters.form(query, filters.TASK_FIELDS) | {
     owners = queries.owners()
+    context = filters.form(query, filters.TASK_FIELDS) | {
         "statuses": queries.TASK_STATES,
-        "tasks": task_page,
         "owner_of": queries.owners_of_tasks(task_page.rows, owners),
         "owners": sorted({who.name, *(each.owner for each in owners.rules)}),
+        "tasks": task_page,
         "sort": sort,
+        "saved": saved_filters.menu(request, who, "tasks"),
         "instances": queries.instance_counts([*applications]),
         "checkpoints": queries.checkpoints(applications),
     }
@@ -160,9 +162,9 @@ def _current_context(who: Person, detail: queries.TaskDetail, digest: str) -> di
         "resuming": buttons.after_failed_record(of_task),
         "command_id": buttons.command_id(who, detail),
         "drain": queries.drain(detail.state),
+        "owner": queries.owners_of_tasks([detail.state]).get(digest),
         "sent_alerts": reads.messages_about_stop(detail.state),
         "note_id": uuid7(now),
-        "owner": queries.owners_of_tasks([detail.state]).get(digest),
         "meters": policy_text.meters(detail.state, detail.thread, now=now),
         "recipient": command_delivery.recipient(detail.thread, live),
         "recent": attempt_folds.rows(changes)[:RECENT],

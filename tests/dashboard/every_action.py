@@ -560,6 +560,22 @@ def _of_the_rest(story: Story) -> list[UserAction]:
             least=Role.VIEWER,
         ),
         _reveal(),
+        *_of_owners(),
+        UserAction(
+            name="save-filter",
+            page=f"{reverse('errors')}?state=all",
+            offered=f"{reverse('filter-dialog')}?page=errors&query=state%3Dall",
+            url=reverse("save-filter"),
+            form={"page": "errors", "query": "state=all", "name": "every"},
+            steps=[
+                ("click", ".saved summary"),
+                ("click", "#save-filter"),
+                ("fill", "Name", "every"),
+                ("click", "dialog .primary"),
+            ],
+            rest=None,
+            least=Role.VIEWER,
+        ),
         *_of_accounts(),
         *_of_agents(),
         *_of_alerts(),
@@ -718,22 +734,6 @@ def only_posts(view: Callable[..., Any]) -> bool:
         return False  # The view needs a user and arguments.
 
 
-def _of_alerts() -> list[UserAction]:
-    """Each act on alerts; a channel and a rule of their own are deleted."""
-    kept, _ = configuration.add_channel("http://127.0.0.1:9/kept", "kept", actor="ada")
-    spare, _ = configuration.add_channel("http://127.0.0.1:9/spare", "spare", actor="ada")
-    form = configuration.RuleForm(name="narrow", channel=kept.id)
-    narrow = configuration.save_rule(None, form, actor="ada")
-    configuration.request_test(kept.id, actor="ada")
-    models.AlertMessage.objects.update(status="FAILED")
-    message = models.AlertMessage.objects.get()
-    now = timezone.now()
-    alert = models.Alert.objects.create(
-        cause="TASKS_PAUSED", critical=True, application="many", subject="one", title="one",
-        path="/", since=now, opened_at=now,
-    )  # fmt: skip
-    settings, confirm = reverse("alert-settings"), ("click", "dialog .primary")
-    rule = {"name": "another", "channel": str(kept.id), "every": "1", "enabled": "1"}
 def _of_owners() -> list[UserAction]:
     for owner in ("ana", "the team"):
         form = actions.OwnerRuleForm(owner=owner, application=owner.split()[0])
@@ -769,6 +769,22 @@ def _of_owners() -> list[UserAction]:
     ]
 
 
+def _of_alerts() -> list[UserAction]:
+    """Each act on alerts; a channel and a rule of their own are deleted."""
+    kept, _ = configuration.add_channel("http://127.0.0.1:9/kept", "kept", actor="ada")
+    spare, _ = configuration.add_channel("http://127.0.0.1:9/spare", "spare", actor="ada")
+    form = configuration.RuleForm(name="narrow", channel=kept.id)
+    narrow = configuration.save_rule(None, form, actor="ada")
+    configuration.request_test(kept.id, actor="ada")
+    models.AlertMessage.objects.update(status="FAILED")
+    message = models.AlertMessage.objects.get()
+    now = timezone.now()
+    alert = models.Alert.objects.create(
+        cause="TASKS_PAUSED", critical=True, application="many", subject="one", title="one",
+        path="/", since=now, opened_at=now,
+    )  # fmt: skip
+    settings, confirm = reverse("alert-settings"), ("click", "dialog .primary")
+    rule = {"name": "another", "channel": str(kept.id), "every": "1", "enabled": "1"}
 
     def act(
         name: str,

@@ -273,6 +273,13 @@ def dialogs(scene: Scene) -> dict[str, tuple[str, list[str]]]:
         "dialog-policy": (f"{application}?tab=policy", [".policy tbody button >> nth=2"]),
         "dialog-dismiss": (reverse("quarantine"), ["button:has-text('Dismiss entry…')"]),
         "dialog-mute": (error, ["#mute"]),
+        "dialog-assign": (error, ["#assign"]),
+        "dialog-assign-many": (reverse("errors"), ["[data-select-all]", "#many-assign"]),
+        "dialog-owner-rule": (reverse("owners"), ["#add-rule"]),
+        "dialog-saved-filters": (
+            f"{reverse('errors')}?state=all",
+            [".saved summary", "#save-filter"],
+        ),
         "dialog-mute-many": (reverse("errors"), ["[data-select-all]", "#many-mute"]),
         "dialog-redrive": (
             reverse("dead-letter", args=["flights", scene.dead_letter_id]),

@@ -40,7 +40,9 @@ document.querySelector(".sections-row [aria-current]")?.scrollIntoView({ block: 
 const dialog = document.getElementById("dialog");
 
 document.body.addEventListener("htmx:afterSwap", (event) => {
-  if (event.detail.target.id === "dialog" && dialog.childElementCount && !dialog.open) dialog.showModal();
+  if (event.detail.target.id !== "dialog" || !dialog.childElementCount || dialog.open) return;
+  for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
+  dialog.showModal();
 });
 // A closed dialog stays closed when what it asked for is answered later; the refusal of an act is shown.
 document.body.addEventListener("htmx:beforeSwap", (event) => {

@@ -84,9 +84,9 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "dismiss-task-dialog": [task],
         "error": [app, cause],
         "mute-dialog": [app, cause],
-        "command": [command],
         "assign-dialog": [app, cause],
         "dead-letter": [app, dead_letter.id],
+        "command": [command],
         "dead-letter-record": [app, dead_letter.id],
         "edit-record-dialog": [app, dead_letter.id],
         "api-dead-letter-record": [app, dead_letter.id],
@@ -131,6 +131,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "redrive-dialog": f"?record={app}/{dead_letter.id}",
         "api-records": "?q=position:151974",
         "groups-dialog": f"?act=RESOLVE&group={app}/{cause}",
+        "filter-dialog": "?page=errors",
     }
     names = {name for name in get_resolver().reverse_dict if isinstance(name, str)} - NO_PAGES
     for name in sorted(names):
@@ -239,3 +240,6 @@ def more(flights: Story) -> None:
         more_of_it = Story(pipeline=f"more-{number}", instance=flights.instance)
         more_of_it.skips("a", 3)
         make_user(f"eve-{number}", "viewer")
+        rule = actions.OwnerRuleForm(owner="ana", application=f"other-{number}", stage="*:check")
+        actions.save_owner_rule(None, rule, actor="ada")
+        actions.save_filter(f"eve-{number}", "tasks", f"filter-{number}", "key=a", shared=True)
