@@ -249,6 +249,7 @@ urlpatterns = [
     path("settings", settings.settings, name="settings"),
     path("settings/accounts", settings.create, name="create-account"),
     path("settings/password", sign_in.password, name="password"),
+    path("settings/own-alerts", settings.own_alerts, name="own-alerts"),
     path("settings/unlock", settings.unlock, name="unlock"),
     path("settings/tokens", settings.create_token, name="create-token"),
     path("settings/tokens/<int:id>/revoke", settings.revoke_token, name="revoke-token"),

@@ -45,7 +45,8 @@ class RuleForm(msgspec.Struct, frozen=True, kw_only=True):
     """The values of a rule."""
 
     name: str
-    channel: int
+    #: None: the channel of the owner of what an alert is about.
+    channel: int | None
     application: str = ""
     causes: tuple[AlertCause, ...] = ()
     only_critical: bool = False
@@ -67,7 +68,7 @@ def add_channel(address: str, name: str = "", *, actor: str) -> tuple[AlertChann
     """
     parsed = addresses.parse(address)
     name = _name(name.strip() or parsed.shown)
-    first = not AlertChannel.objects.exists()
+    first = not AlertChannel.objects.filter(user=None).exists()
     try:
         with transaction.atomic():
             channel = AlertChannel.objects.create(
@@ -80,7 +81,7 @@ def add_channel(address: str, name: str = "", *, actor: str) -> tuple[AlertChann
     except IntegrityError:
         raise InvalidValue("name", name, "a name that no other channel has") from None
     record(actor, name, AlertAct.CHANNEL_ADDED, f"{parsed.service}: {parsed.shown}")
-    if first and not AlertRule.objects.exists():
+    if first and not AlertRule.objects.exclude(channel=None).exists():
         save_rule(None, RuleForm(name="All alerts", channel=channel.id), actor=actor)
     return channel, parsed.key
 
@@ -133,7 +134,7 @@ def save_rule(id: int | None, form: RuleForm, *, actor: str) -> AlertRule:
     """Change a rule, or add one without `id`; raise InvalidValue for the first invalid value."""
     rule = AlertRule(created_at=datetime.now(UTC)) if id is None else _get(AlertRule, id)
     rule.name = _name(form.name.strip())
-    rule.channel = _get(AlertChannel, form.channel)
+    rule.channel = None if form.channel is None else _get(AlertChannel, form.channel)
     rule.application = form.application
     rule.causes = [cause.value for cause in form.causes]
     rule.only_critical, rule.enabled = form.only_critical, form.enabled

@@ -8,8 +8,11 @@ from datetime import datetime, timedelta
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from django.db.models import QuerySet
+
 from arrester.controlplane import store
 from arrester.controlplane.alerts.outbox import MessageStatus, add
+from arrester.controlplane.alerts.owner_channels import channels_of_owners
 from arrester.controlplane.alerts.text import MessageKind
 from arrester.controlplane.models import Alert, AlertChannel, AlertMessage, AlertRule
 from arrester.controlplane.queries.conditions.causes import AlertCause
@@ -55,34 +58,57 @@ def _fire(rule: AlertRule, open_alerts: Iterable[Alert], now: datetime) -> None:
     quiet = is_quiet(rule, now)
     wanted = [each for each in open_alerts if matches(rule, each)]
     wanted = [each for each in wanted if each.critical or not quiet]
+    if rule.channel is not None:
+        _fire_to(rule.channel, rule, wanted, _messages(rule), now)
+        return
+    by_channel: defaultdict[int, list[Alert]] = defaultdict(list)
+    channels = channels_of_owners(wanted)
+    for alert in wanted:
+        if alert.id in channels:
+            by_channel[channels[alert.id].id].append(alert)
+    by_id = {channel.id: channel for channel in channels.values()}
+    for id, some in by_channel.items():
+        # An alert is sent to a new owner, too.
+        _fire_to(by_id[id], rule, some, _messages(rule).filter(channel=id), now)
+
+
+def _messages(rule: AlertRule) -> QuerySet[AlertMessage]:
+    """Return what a rule has sent about alerts that began."""
+    return AlertMessage.objects.filter(rule=rule, kind=MessageKind.FIRED.value)
+
+
+def _fire_to(
+    channel: AlertChannel,
+    rule: AlertRule,
+    wanted: Sequence[Alert],
+    messages: QuerySet[AlertMessage],
+    now: datetime,
+) -> None:
+    """Add messages for a channel; `messages` are those before."""
     if not wanted:
         return
-    sent = _sent(rule, [each.id for each in wanted])
-    throttled = _throttled(rule, now)
+    sent = _sent(messages, [each.id for each in wanted])
+    lately = messages.filter(created_at__gt=now - timedelta(seconds=rule.throttle_seconds))
+    throttled = _throttled(lately)
     new: defaultdict[str, list[Alert]] = defaultdict(list)
     for alert in wanted:
         if alert.id not in sent and not _waits(alert, throttled):
             new[alert.application].append(alert)
     for some in new.values():
-        add(rule, rule.channel, MessageKind.FIRED, some, now=now)
+        add(rule, channel, MessageKind.FIRED, some, now=now)
 
 
-def _sent(rule: AlertRule, ids: Sequence[int]) -> set[int]:
-    """Return those of some alerts that a rule has sent already."""
-    messages = AlertMessage.objects.filter(
-        rule=rule, kind=MessageKind.FIRED.value, alerts__overlap=ids
-    )
-    return {id for alerts in messages.values_list("alerts", flat=True) for id in alerts}
+def _sent(messages: QuerySet[AlertMessage], ids: Sequence[int]) -> set[int]:
+    """Return those of some alerts that messages have sent already."""
+    sent = messages.filter(alerts__overlap=ids)
+    return {id for alerts in sent.values_list("alerts", flat=True) for id in alerts}
 
 
-def _throttled(rule: AlertRule, now: datetime) -> dict[str, int]:
-    """Return the applications that a rule has sent a message about lately, each with the most
-    urgent cause. An alert that is more urgent does not wait."""
-    messages = AlertMessage.objects.filter(
-        rule=rule,
-        kind=MessageKind.FIRED.value,
-        created_at__gt=now - timedelta(seconds=rule.throttle_seconds),
-    )
+def _throttled(messages: QuerySet[AlertMessage]) -> dict[str, int]:
+    """Return the applications that messages of lately are about, each with the most urgent cause.
+
+    An alert that is more urgent does not wait.
+    """
     ids = {id for alerts in messages.values_list("alerts", flat=True) for id in alerts}
     sent: dict[str, int] = {}
     for application, cause in Alert.objects.filter(id__in=ids).values_list("application", "cause"):
@@ -172,7 +198,11 @@ def preview(rule: AlertRule, *, now: datetime) -> list[tuple[datetime, list[Aler
     throttle = timedelta(seconds=rule.throttle_seconds)
     messages: list[tuple[datetime, list[Alert]]] = []
     by_application: dict[str, list[tuple[datetime, list[Alert]]]] = defaultdict(list)
-    for alert in opened:
+    alerts = [*opened]
+    if rule.channel_id is None:
+        owned = channels_of_owners(alerts)
+        alerts = [each for each in alerts if each.id in owned]
+    for alert in alerts:
         if not matches(rule, alert) or (is_quiet(rule, alert.opened_at) and not alert.critical):
             continue
         earlier = by_application[alert.application]

@@ -24,6 +24,9 @@ from arrester.dashboard.pages import alerts as page
 from arrester.dashboard.permissions import Person, for_admins, for_operators
 from arrester.domain.errors import InvalidValue
 
+#: In the form of a rule, in place of a channel: that of the owner.
+TO_OWNER = "owner"
+
 
 @require_POST
 @for_operators
@@ -122,6 +125,7 @@ def save_rule(request: HttpRequest, who: Person) -> HttpResponse:
 
 def _preview(request: HttpRequest, form: RuleForm) -> HttpResponse:
     rule = AlertRule(
+        channel_id=form.channel,
         application=form.application,
         causes=[each.value for each in form.causes],
         only_critical=form.only_critical,
@@ -203,9 +207,10 @@ def _rule_form(posted: QueryDict) -> RuleForm:
         if name not in causes.ALERTS:
             raise InvalidValue("cause", name[:50], ", ".join(causes.ALERTS))
     every = posted.get("every") == "1"
+    to_owner = posted.get("channel") == TO_OWNER
     return RuleForm(
         name=posted.get("name", ""),
-        channel=_number("channel", posted) or 0,
+        channel=None if to_owner else _number("channel", posted) or 0,
         application=posted.get("application", ""),
         causes=() if every else tuple(AlertCause(name) for name in names),
         only_critical=posted.get("only_critical") == "1",

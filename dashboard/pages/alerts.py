@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from arrester.controlplane import queries
-from arrester.controlplane.alerts import addresses, reads
+from arrester.controlplane.alerts import addresses, owner_channels, reads
 from arrester.controlplane.alerts.configuration import LIMITS_MAX
 from arrester.controlplane.queries.conditions import causes
 from arrester.controlplane.queries.conditions.causes import AlertCause
@@ -67,12 +67,11 @@ def show_settings(
     request: HttpRequest, who: Person, *, notice: Notice | None = None, key: str = ""
 ) -> HttpResponse:
     """Show the settings after an act; the key of a new webhook is shown once."""
-    limits, rules = causes.read_limits(), reads.rules()
-    enabled = [each for each in rules if each.enabled]
+    limits, rules, channels = causes.read_limits(), reads.rules(), reads.channels()
     all_limits = {"": limits.default, **dict(sorted(limits.by_application.items()))}
     context = {
-        "channels": reads.channels(),
-        "used": {each.channel_id for each in enabled} | {each.escalate_to_id for each in enabled},
+        "channels": channels,
+        "used": owner_channels.receiving(channels, rules),
         "sends_mail": addresses.sends_mail(),
         "hint": addresses.hint(),
         "rules": [(each, _cause_labels(each.causes)) for each in rules],

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_POST
 from arrester.controlplane import actions, queries, signing
 from arrester.controlplane.access.roles import Role, TokenScope
 from arrester.controlplane.actions.access import tokens
+from arrester.controlplane.alerts import addresses, owner_channels
 from arrester.dashboard.page_frame import Notice, page
 from arrester.dashboard.permissions import (
     Person,
@@ -77,6 +78,8 @@ def show(
         "days": TOKEN_DAYS,
         "never": NEVER if who.is_admin else "",
         "account": request.POST.get("name", "") if password else "",
+        "own_channel": owner_channels.own_channel(who.name),
+        "sends_mail": addresses.sends_mail(),
     }
     # A refresh would remove the password, token or credential from the page.
     live = not (password or token or agent)
@@ -113,6 +116,14 @@ def create_token(request: HttpRequest, who: Person) -> HttpResponse:
     except InvalidValue as wrong:
         return show(request, who, notice=Notice(text=f"{wrong}.", bad=True))
     return show(request, who, token=created)
+
+
+@require_POST
+@for_people
+def own_alerts(request: HttpRequest, who: Person) -> HttpResponse:
+    """Send alerts about what the user owns to a mail address, or end it."""
+    address = "" if "end" in request.POST else request.POST.get("address", "")
+    return _done(request, who, lambda: owner_channels.subscribe(who.name, address))
 
 
 @require_POST

@@ -176,7 +176,7 @@ def test_a_critical_alert_waits_for_no_other_message(
     fold(redis, [histories.event(TaskPaused(task="EWR", position=1, failure=other))])
     clock.update(after=SHORT)
     assert len(receiver.requests) == 2
-    every = models.AlertRule(name="all", throttle_seconds=300)
+    every = models.AlertRule(name="all", channel_id=1, throttle_seconds=300)
     previewed = routing.preview(every, now=clock.now)
     assert [[each.cause for each in about] for _, about in previewed] == [
         ["ERROR_NEW"], ["TASKS_PAUSED", "TASKS_PAUSED"],
@@ -196,7 +196,7 @@ def test_a_more_urgent_alert_waits_for_no_less_urgent_one(
     fold(redis, [histories.event(TaskPaused(task="EWR", position=1, failure=other))])
     clock.update(after=SHORT)
     assert len(receiver.requests) == 2
-    every = models.AlertRule(name="all", throttle_seconds=300)
+    every = models.AlertRule(name="all", channel_id=1, throttle_seconds=300)
     previewed = routing.preview(every, now=clock.now)
     assert [[each.cause for each in about] for _, about in previewed] == [
         ["TASKS_PAUSED", "ERROR_NEW"],
@@ -369,7 +369,7 @@ def test_a_preview_has_the_messages_that_a_rule_would_have_sent(
 ) -> None:
     paused(redis)
     clock.update()
-    every = models.AlertRule(name="all", throttle_seconds=300)
+    every = models.AlertRule(name="all", channel_id=1, throttle_seconds=300)
     assert [len(alerts) for _, alerts in routing.preview(every, now=clock.now)] == [2]
     other = models.AlertRule(name="other", application="other", throttle_seconds=300)
     assert routing.preview(other, now=clock.now) == []

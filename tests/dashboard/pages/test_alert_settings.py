@@ -8,9 +8,10 @@ from typing import Any
 from django.test import Client
 from django.urls import reverse
 
+from arrester.controlplane.access.roles import Role
 from arrester.controlplane.alerts import configuration
 from arrester.controlplane.models import AlertRule
-from tests.dashboard.accounts import logged_in, make_user
+from tests.dashboard.accounts import logged_in, make_user, person
 
 
 def settings_of(client: Client) -> str:
@@ -43,3 +44,27 @@ def test_the_hint_fits_the_configuration(db: None, settings: Any) -> None:
     assert 'placeholder="ops@example.com, https://…' in shown
     assert "Add a mail address or a URL" in shown
     assert "mail needs" not in shown
+
+
+def test_each_account_gets_alerts_about_what_it_owns_by_mail(db: None, settings: Any) -> None:
+    url, page = reverse("own-alerts"), reverse("settings")
+    confined = person("oli", roles={"flights": Role.VIEWER})
+    settings.ENVIRONMENT = replace(settings.ENVIRONMENT, smtp_url=None)
+    assert "Your alerts" not in confined.get(page).content.decode()
+    assert "is not allowed" in confined.post(url, {"address": "o@example.com"}).content.decode()
+    settings.ENVIRONMENT = replace(settings.ENVIRONMENT, smtp_url="smtp://mail.example")
+    assert confined.post(url, {"address": "o@example.com"}).status_code == 302
+    assert "are sent to" in confined.get(page).content.decode()
+    admin = logged_in(make_user("ada", "admin"))
+    assert "own channel" in settings_of(admin) and "receives nothing" not in settings_of(admin)
+    assert "that of the" in settings_of(admin)
+    (rule,) = AlertRule.objects.all()
+    form = {"rule": str(rule.id), "name": "x", "channel": "owner", "every": "1", "preview": "1"}
+    assert admin.post(reverse("save-rule"), form).status_code == 200
+    form = {"rule": str(rule.id), "name": "x", "channel": "owner", "every": "1"}
+    assert admin.post(reverse("save-rule"), form).status_code == 302
+    rule.refresh_from_db()
+    assert (rule.name, rule.channel, rule.enabled) == ("x", None, False)
+    assert "receives nothing" in settings_of(admin)
+    confined.post(url, {"end": "1"})
+    assert "own channel" not in settings_of(admin)

@@ -27,6 +27,7 @@ NO_PAGES = {
     "api-audit-export", "api-reveal", "reveal", "reveal-dialog",
     "acknowledge-alert", "add-agent", "add-channel", "api-acknowledge-alert", "api-agent",
     "api-discard", "api-redrive", "discard",
+    "assign-group", "delete-owner-rule", "own-alerts", "save-filter", "save-owner-rule",
     "delete-channel", "delete-rule", "remove-agent",
     "save-rule", "send-alert-again", "set-limits", "test-channel",
     "act-on-group", "act-on-groups", "api-act-on-group", "api-act-on-groups",
@@ -85,8 +86,8 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "error": [app, cause],
         "mute-dialog": [app, cause],
         "assign-dialog": [app, cause],
-        "dead-letter": [app, dead_letter.id],
         "command": [command],
+        "dead-letter": [app, dead_letter.id],
         "dead-letter-record": [app, dead_letter.id],
         "edit-record-dialog": [app, dead_letter.id],
         "api-dead-letter-record": [app, dead_letter.id],
@@ -130,8 +131,8 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "discard-dialog": f"?application={app}",
         "redrive-dialog": f"?record={app}/{dead_letter.id}",
         "api-records": "?q=position:151974",
-        "groups-dialog": f"?act=RESOLVE&group={app}/{cause}",
         "filter-dialog": "?page=errors",
+        "groups-dialog": f"?act=RESOLVE&group={app}/{cause}",
     }
     names = {name for name in get_resolver().reverse_dict if isinstance(name, str)} - NO_PAGES
     for name in sorted(names):

@@ -24,8 +24,10 @@ OTHER = "apple"
 EACH = {"act-on-groups", "resume-many"}
 #: Their dialogs are about the selected things: here none.
 WITHOUT_SUBJECT = {"act-on-groups", "discard", "dismiss-many"}
-#: Each account has tokens.
-OWN = {"create-token"}
+#: Each account has tokens, and filters of lists.
+OWN = {"create-token", "save-filter"}
+#: Only a server with a mail server offers it.
+WITH_MAIL = {"own-alerts"}
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +108,7 @@ def test_acts_on_other_applications_change_nothing(everything: list[UserAction],
 
 
 def test_every_action_is_covered(everything: list[UserAction]) -> None:
-    named = {each.name for each in everything} | SESSIONS | READS
+    named = {each.name for each in everything} | SESSIONS | READS | WITH_MAIL
     endpoints = {each.rest[0] for each in everything if each.rest}
     for path, callback, name in _views(get_resolver(), ""):
         if _posts(callback):
