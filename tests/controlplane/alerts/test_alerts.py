@@ -99,6 +99,7 @@ def test_a_pause_is_one_mail_and_one_webhook_and_its_end_another(
 
     resumed(redis)
     clock.update(after=SHORT)
+    clock.update(after=RESOLVE_AFTER / 2)
     assert len(receiver.requests) == 1
     clock.update(after=RESOLVE_AFTER)
     resolved = json.loads(receiver.requests[1].content)

@@ -64,6 +64,12 @@ def test_a_wait_equal_to_the_maximum_is_not_random() -> None:
     assert wait_ms(policy, Attempts(made=3), chance=lowest) == 0
 
 
+def test_a_record_is_retried_as_often_as_the_limit_allows() -> None:
+    policy = RetryPolicy(limit=2, timeout_ms=-1)
+    waits = [next_attempt(policy, Attempts(made=made), chance=lowest) for made in (1, 2, 3)]
+    assert [each is None for each in waits] == [False, False, True]
+
+
 def test_nothing_is_retried_by_default() -> None:
     assert next_attempt(RetryPolicy(), Attempts(), chance=lowest) is None
 
