@@ -1,24 +1,42 @@
-"""A Spark driver whose cancelled flights are dead letters: in files, or in a topic of Kafka."""
+"""A Spark driver whose cancelled flights are dead letters: in files, or in a topic of Kafka.
+
+The records at the positions of STOPS stop their tasks, which are those of the expression TASK.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from arrester import Agent, LogAndContinue
+from arrester import Agent, LogAndContinue, LogAndPause
 
 APPLICATION, PIPELINE = "flights", "departures"
+SCHEMA = "position BIGINT, origin STRING, flight STRING, dep_time STRING"
+Step = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def departed(row: dict[str, Any]) -> dict[str, Any]:
     """Return the row with the minute of the day of the departure; raise ValueError for `NA`."""
     hours, minutes = divmod(int(row["dep_time"]), 100)
     return {**row, "minute": hours * 60 + minutes}
+
+
+def checked(stops: Sequence[int]) -> Step:
+    """Return a step that raises ValueError for the records at some positions."""
+
+    def check(row: dict[str, Any]) -> dict[str, Any]:
+        if row["position"] in stops:
+            raise ValueError("stops its task")
+        return row
+
+    return check
 
 
 def main(folder: Path, errors: dict[str, Any], jars: str) -> None:
@@ -34,19 +52,22 @@ def main(folder: Path, errors: dict[str, Any], jars: str) -> None:
     spark = (builder.config("spark.jars", jars) if jars else builder).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     source = (
-        spark.readStream.schema("position BIGINT, origin STRING, flight STRING, dep_time STRING")
+        spark.readStream.schema(SCHEMA)
         .option("maxFilesPerTrigger", 1)
         .parquet(str(folder / "input"))
     )
+    task = F.expr(os.environ.get("TASK", "origin"))
+    stops = json.loads(os.environ.get("STOPS", "[]"))
     agent = Agent(spark, application=APPLICATION, errors=errors)
     departures = (
-        agent.pipeline(PIPELINE, source, task="origin", position="position", key="flight")
+        agent.pipeline(PIPELINE, source, task=task, position="position", key="flight")
         .process(
             "departed",
             departed,
-            schema="position BIGINT, origin STRING, flight STRING, dep_time STRING, minute INT",
+            schema=f"{SCHEMA}, minute INT",
             on_error=LogAndContinue(),
         )
+        .process("checked", checked(stops), schema=f"{SCHEMA}, minute INT", on_error=LogAndPause())
         .write(sink(folder))
     )
     with agent:

@@ -92,6 +92,15 @@ def written(stack: Stack) -> dict[str, list[int]]:
     return {key: sink_positions(stack.folder, key) for key in ORIGINS}
 
 
+def all_written(stack: Stack) -> list[int]:
+    """Return the positions of all rows in the sink, as written."""
+    positions: list[int] = []
+    for part in sorted((stack.folder / "sink").glob("number=*")):
+        if (part / "_SUCCESS").exists():
+            positions += pq.read_table(part, columns=["position"]).column("position").to_pylist()
+    return positions
+
+
 def statuses(stack: Stack) -> Counter[str]:
     return Counter(each["status"] for each in stack.all_of("/api/dead-letters"))
 
@@ -158,4 +167,79 @@ def test_dead_letters_are_mended_discarded_and_redriven(
         expected = [row["position"] for row in mended if row["key"] == key]
         # Each once, in order.
         assert after[key][len(before[key]) :] == expected
+    stack.manage("rebuild", "--verify")
+
+
+def test_redrives_beside_stopped_tasks_survive_killed_drivers(
+    stack: Stack, departures: dict[int, tuple[str, bool]], tmp_path: Path
+) -> None:
+    task_of = {at: f"{origin}{at % 10}" for at, (origin, _) in departures.items()}
+    stopped = sorted(set(task_of.values()))[::6]
+    assert len(set(task_of.values())) == 30 and len(stopped) == 5
+    # In the middle of the year, so that each stopped task has dead letters and holds others.
+    stops = {
+        key: next(
+            at
+            for at, (_, departed) in departures.items()
+            if departed and at > len(departures) // 2 and task_of[at] == key
+        )
+        for key in stopped
+    }
+
+    def is_held(at: int) -> bool:
+        return at >= stops.get(task_of[at], len(departures) + 1)
+
+    errors = {"errors.dlq.enable": True, "errors.dlq.path": str(tmp_path / "dead-letters")}
+    environment = {
+        "ERRORS": json.dumps(errors),
+        "TASK": "concat(origin, position % 10)",
+        "STOPS": json.dumps([*stops.values()]),
+    }
+    start_driver(stack, environment)
+    held = sum(map(is_held, departures))
+    first = [at for at, (_, departed) in departures.items() if departed and not is_held(at)]
+    dead = [at for at, (_, departed) in departures.items() if not departed and not is_held(at)]
+    eventually(
+        lambda: (
+            sum(each["held"] for each in stack.all_of("/api/tasks")) == held
+            and len(all_written(stack)) == len(first)
+            and statuses(stack).total() == len(dead)
+        ),
+        what="all records are written, held or dead letters",
+        seconds=SECONDS,
+        every=2,
+    )
+    ids = [each["id"] for each in stack.all_of("/api/dead-letters")]
+    behind = sum(task_of[at] in stopped for at in dead)
+    ready = len(dead) - behind
+
+    id = redrive(stack, ids, patch=MEND)
+    for share in (0.001, 0.1, 0.3, 0.6):
+        eventually(
+            lambda share=share: statuses(stack)["PROCESSED"] >= share * ready,  # type: ignore[misc]
+            what=f"{share} of the records are processed",
+            seconds=SECONDS,
+            every=0.5,
+        )
+        stack.kill("driver")
+        start_driver(stack, environment)
+    found = ended(stack, id)
+    assert found["status"] == "APPLIED", found
+    assert found["outcome"].startswith(f"{ready:,} processed, 0 failed again"), found
+    assert statuses(stack) == {"PROCESSED": ready, "REDRIVEN": behind}
+
+    for key in stopped:
+        requested = {"kind": "SKIP_RECORD", "task": stack.task(key)["id"], "reason": "a test"}
+        assert stack.command(**requested)["status"] == "APPLIED"
+    later = [at for at in departures if is_held(at) and at not in stops.values()]
+    eventually(lambda: statuses(stack)["PROCESSED"] == len(dead), what="all are", seconds=SECONDS)
+    written_now = all_written(stack)
+    departed_later = [at for at in later if departures[at][1]]
+    assert Counter(written_now) == Counter([*first, *dead, *departed_later])
+    for key in set(task_of.values()):
+        # What a task held precedes what was redriven to it.
+        in_order = (*first, *departed_later, *dead)
+        assert [at for at in written_now if task_of[at] == key] == [
+            at for at in in_order if task_of[at] == key
+        ]
     stack.manage("rebuild", "--verify")
