@@ -1,6 +1,6 @@
 """Add owner rules, saved filters and own channels of accounts; index assignments of error groups.
 
-The index is made anew: PostgreSQL reads each row of `event` once, some seconds for each million.
+The index is made anew: PostgreSQL reads each row of `event` once, half a second for each million.
 """
 
 from __future__ import annotations

@@ -59,6 +59,7 @@ def _show_task(task: Json) -> None:
             ("message", failure.get("message")),
             ("place", failure.get("frame")),
             ("error group", failure.get("fingerprint")),
+            ("owner", task.get("owner")),
             ("checkpoint", task["checkpoint"]),
             ("no run since", _moment(task["no_run_since"])),
             ("drain", drain and f"{drain['records_per_second']:,.0f} records/s"),

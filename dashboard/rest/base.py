@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from inspect import getdoc
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 from uuid import UUID, uuid5
 
 from django.http import QueryDict
@@ -195,6 +195,14 @@ def values(form: SerializerClass, given: Any) -> dict[str, Any]:
     if since is not None and until is not None and since > until:
         raise InvalidValue("since", given["since"], f"a time before until, {given['until']}")
     return values_of_form
+
+
+def owners_of(serializer: serializers.BaseSerializer[Any]) -> queries.Owners:
+    """Return the owner rules, which are read once for each answer."""
+    context = cast(dict[str, queries.Owners], serializer.context)
+    if "owners" not in context:
+        context["owners"] = queries.owners()
+    return context["owners"]
 
 
 def pop_as_of(parameters: dict[str, Any]) -> queries.AsOf | None:

@@ -66,6 +66,9 @@ class DeadLetterSerializer(StructSerializer):
     cause = DeadLetterCauseSerializer(
         source="group", allow_null=True, help_text="Null: it did not fail, or it is not known."
     )
+    owner = serializers.SerializerMethodField(
+        help_text="The person or team that takes care of it; null: none."
+    )
 
     class Meta:
         struct = queries.DeadLetter
@@ -75,6 +78,10 @@ class DeadLetterSerializer(StructSerializer):
             *("redrive", "redrives", "cause", "message", "place", "format", "actor", "reason"),
         )
         sources = {"task": "task.digest"}
+
+    def get_owner(self, row: queries.DeadLetter) -> str | None:
+        """Return the owner of the dead letter."""
+        return base.owners_of(self).of(row.application, row.task.pipeline, row.group)
 
 
 class DeadLetterTotalSerializer(StructSerializer):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from drf_spectacular.utils import extend_schema
 from msgspec.structs import replace
@@ -83,12 +83,8 @@ class ErrorGroupSerializer(StructSerializer):
         return failure_text.title(group)
 
     def get_owner(self, group: GroupState) -> str | None:
-        """Return the owner of the group; the rules are read once for each answer."""
-        # The same object for all rows.
-        context = cast(dict[str, queries.Owners], self.context)
-        if "owners" not in context:
-            context["owners"] = queries.owners()
-        return context["owners"].of_group(group)
+        """Return the owner of the group."""
+        return base.owners_of(self).of_group(group)
 
 
 class NewGroupActSerializer(serializers.Serializer[Any]):

@@ -129,7 +129,11 @@ class StatusView(base.RestView):
         found["conditions"] = [each.condition for each in needing.first(_CONDITIONS)]
         found["conditions_in_all"] = len(needing.items)
         checkpoints = queries.checkpoints({task.id.application for task in stopped})
-        context = {"checkpoints": checkpoints, "attention": needing}
+        context = {
+            "checkpoints": checkpoints,
+            "owner_of": queries.owners_of_tasks(stopped),
+            "attention": needing,
+        }
         return Response(StatusSerializer(found, context=context).data)
 
 

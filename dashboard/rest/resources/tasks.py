@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -70,6 +70,9 @@ class TaskSerializer(StructSerializer):
     counters = CountersSerializer()
     live = LiveField(source="id")
     no_run_since = NoRunSinceField(source="id")
+    owner = serializers.SerializerMethodField(
+        help_text="The person or team that takes care of it, now; null: none."
+    )
 
     class Meta:
         struct = TaskState
@@ -83,6 +86,11 @@ class TaskSerializer(StructSerializer):
             "id": "32 hexadecimal digits; never changes.",
             "name": "For people; not unique.",
         }
+
+    def get_owner(self, task: TaskState) -> str | None:
+        """Return the owner of the task: the context has those of all rows."""
+        owner: str | None = self.context["owner_of"].get(task.id.digest)
+        return owner
 
     def get_pause_seconds_left(self, task: TaskState) -> int | None:
         """Return the seconds until the server resumes the task."""
@@ -179,13 +187,14 @@ class TasksView(base.ListView):
         return _context(rows, as_of)
 
 
-def _context(tasks: Iterable[TaskState], when: queries.AsOf | None = None) -> dict[str, Any]:
+def _context(tasks: Sequence[TaskState], when: queries.AsOf | None = None) -> dict[str, Any]:
     """Return the context of the serializer of some tasks, now or as of then."""
     applications = {task.id.application for task in tasks}
     return {
         "checkpoints": queries.as_of_state.checkpoints(applications, when)
         if when
-        else queries.checkpoints(applications)
+        else queries.checkpoints(applications),
+        "owner_of": queries.owners_of_tasks(tasks),
     }
 
 

@@ -183,7 +183,16 @@ def test_rest_has_owner_and_assignee(flights: Story, operator: Client) -> None:
         assert operator.get(f"/api/{path}?owner=checks").json()["results"] == []
         past = operator.get(f"/api/{path}?owner=ben&application=flights&as_of=1s")
         assert past.status_code == 400
-    assert operator.get(f"/api/tasks/{task.digest}").status_code == 200
+    assert operator.get(f"/api/tasks/{task.digest}").json()["owner"] == "ben"
+    (held,) = operator.get("/api/held").json()["results"]
+    assert held["owner"] == "ben"
+    flights.skips("EWR", 2)
+    rule("parsers", stage="deserialize")
+    waiting = operator.get("/api/dead-letters").json()["results"]
+    assert {each["owner"] for each in waiting} == {"parsers"}
+    (one, *_) = waiting
+    page = shown(operator, reverse("dead-letter", args=["flights", one["id"]]))
+    assert "parsers" in page
     wrong = operator.post(f"{place}/acts", {"act": "RESOLVE", "assignee": "x"}, "application/json")
     assert (wrong.status_code, wrong.json()["field"]) == (400, "assignee")
     back = operator.post(f"{place}/acts", {"act": "ASSIGN"}, "application/json").json()
