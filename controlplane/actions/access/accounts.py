@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 
 from arrester.controlplane import audit_chain
 from arrester.controlplane.access.roles import Role
-from arrester.controlplane.models import RestToken
+from arrester.controlplane.models import AlertChannel, AlertMessage, RestToken
 from arrester.domain.errors import InvalidValue, NotFound
 
 #: The word of the audit for no role on all applications.
@@ -87,7 +87,7 @@ def reset_password(name: str, *, actor: str) -> str:
 def deactivate_account(name: str, *, actor: str) -> None:
     """Deactivate an account: it can no longer log in; its history stays.
 
-    Its REST tokens end, and do not return when it is activated.
+    Its REST tokens and its own alert channel end, and do not return when it is activated.
     """
     user = account(name)
     _refuse_own_account(name, actor)
@@ -95,6 +95,7 @@ def deactivate_account(name: str, *, actor: str) -> None:
         user.is_active = False
         user.save(update_fields=["is_active"])
         _end_tokens(user)
+        _end_alerts(user)
         record(actor, name, AccountAct.DEACTIVATED, "")
 
 
@@ -132,6 +133,12 @@ def _refuse_own_account(name: str, actor: str) -> None:
 
 def _end_tokens(user: User) -> None:
     RestToken.objects.filter(user=user).delete()
+
+
+def _end_alerts(user: User) -> None:
+    # What waits for a mail server, and the ends of alerts, are not sent either.
+    AlertMessage.objects.filter(channel__user=user, status="PENDING").delete()
+    AlertChannel.objects.filter(user=user).delete()
 
 
 def set_role(user: User, role: Role | None) -> None:

@@ -12,11 +12,12 @@ from redis import Redis
 from arrester.controlplane import actions, models
 from arrester.controlplane.access.roles import Role
 from arrester.controlplane.alerts import configuration, owner_channels, routing
+from arrester.controlplane.alerts.evaluation import RESOLVE_AFTER
 from arrester.domain.errors import InvalidValue
 from arrester.domain.state.error_groups import GroupAct, GroupRequest
 from tests.controlplane.alerts.conftest import Clock
 from tests.controlplane.alerts.receivers import Mailbox, Receiver
-from tests.controlplane.alerts.test_alerts import paused, titles
+from tests.controlplane.alerts.test_alerts import paused, resumed, titles
 from tests.histories import APPLICATION, FAILURE
 
 SHORT = timedelta(seconds=5)
@@ -64,6 +65,12 @@ def test_alerts_are_mailed_to_the_owner_and_to_the_next_one(
     assign("carl")
     clock.update(after=SHORT)
     assert len(mailbox.messages) == 2 and routing.preview(rule, now=clock.now) == []
+    # The end is sent to those who were alerted.
+    resumed(redis)
+    clock.update(after=SHORT)
+    clock.update(after=RESOLVE_AFTER)
+    assert receivers(mailbox)[2:] == ["ana@example.com", "ben@example.com"]
+    assert str(mailbox.messages[3]["Subject"]).startswith("Resolved: ")
 
 
 def test_the_channel_of_a_team_has_its_name(
@@ -99,6 +106,26 @@ def test_who_may_not_see_the_application_gets_no_mail(
         actions.grant_role("ana", APPLICATION, Role.VIEWER, actor="ada")
         clock.update(after=SHORT)
         assert receivers(mailbox) == ["ana@example.com"]
+
+
+def test_a_deactivated_account_is_sent_nothing_that_waits_and_no_end(
+    redis: Redis, clock: Clock, mailbox: Mailbox
+) -> None:
+    account("ana")
+    paused(redis)
+    assign("ana")
+    clock.update()
+    assert receivers(mailbox) == ["ana@example.com"]
+    own = owner_channels.own_channel("ana")
+    assert own is not None
+    configuration.request_test(own.id, actor="ada")
+    actions.deactivate_account("ana", actor="ada")
+    resumed(redis)
+    clock.update(after=SHORT)
+    clock.update(after=RESOLVE_AFTER)
+    assert len(mailbox.messages) == 1
+    actions.activate_account("ana", actor="ada")
+    assert owner_channels.own_channel("ana") is None
 
 
 def test_an_account_changes_and_ends_its_own_channel(
