@@ -17,7 +17,7 @@ from arrester.cli.commands import tail
 from arrester.cli.connection import connection
 from arrester.cli.exit_codes import NotApplied, Refused
 from arrester.cli.session import Session
-from arrester.controlplane import queries
+from arrester.controlplane import actions, queries
 from arrester.controlplane.access.roles import TokenScope
 from arrester.domain.events import RecordsHeld, RecordsRedriven
 from arrester.domain.wire import dead_letter_columns
@@ -311,6 +311,20 @@ def test_an_error_group_is_shown_with_its_cause_and_the_group_that_it_divides(
     assert values["field"] == "dep_delay"
     assert values["earlier group"] == malformed().fingerprint
     assert "innermost" not in arrester("show", malformed().fingerprint).out
+
+
+def test_error_groups_and_tasks_are_listed_by_owner(arrester: Arrester, story: Story) -> None:
+    task = story.pauses("JFK")
+    rule = actions.OwnerRuleForm(owner="the team", application="flights")
+    actions.save_owner_rule(None, rule, actor="ada")
+    for listed, found in (("errors", TYPO.fingerprint), ("tasks", "flights/delays/JFK")):
+        assert found in arrester(listed, "--owner", "the team").out
+        assert found not in arrester(listed, "--owner", "none").out
+    for name in (TYPO.fingerprint, task.digest):
+        lines = arrester("show", name).out.splitlines()
+        assert [line.split(maxsplit=1) for line in lines if line.startswith("owner")] == [
+            ["owner", "the team"]
+        ]
 
 
 def test_wrong_values_are_one_line_and_change_nothing(

@@ -143,6 +143,8 @@ def test_a_group_is_assigned_and_left_to_the_rules_again(
     history = shown(viewer, page, tab="notes")
     assert "Error group assigned" in history and "to checks" in history
     assert "Error group assigned" in shown(viewer, reverse("audit"), kind="errors")
+    last = str(queries.log_positions()["flights"])
+    assert "Assigned to" in shown(viewer, page, as_of=f"@{last}")
     assert "checks" in shown(viewer, reverse("task", args=[task.digest]))
     for listed in ("errors", "tasks"):
         assert 'owner=checks">checks</a>' in shown(viewer, reverse(listed))
