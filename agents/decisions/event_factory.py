@@ -166,7 +166,9 @@ class EventFactory:
             logged=self.log,
             with_source=source is not None,
         )
-        body = self.redaction.body(each.row.asDict(), stack=each.problem.stack, source=source)
+        body = self.redaction.body(
+            each.row.asDict(), received=each.received, stack=each.problem.stack, source=source
+        )
         if self.log:
             trace, record = body.stack or "", f" {body.record}"
             # For a record of Kafka the log shows its coordinates, not its content.

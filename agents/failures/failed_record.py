@@ -10,7 +10,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from arrester.agents.definition.pipeline import Pipeline
-from arrester.agents.failures.native_diagnosis import diagnose, diagnose_coordinates
+from arrester.agents.failures.native_diagnosis import (
+    Received,
+    diagnose,
+    diagnose_coordinates,
+    received_columns,
+)
 from arrester.agents.spark.errors import Problem
 from arrester.agents.spark.frames.local_checkpoint import limit_per_partition
 from arrester.agents.spark.jvm.plans.try_eval import VALUE, guarded
@@ -50,6 +55,8 @@ class FailedRecord:
     row: Row
     key: str | None
     value: Any
+    #: What the failed step received, if it is known.
+    received: Received | None = None
 
 
 def load(pipeline: Pipeline, failed: DataFrame) -> list[FailedRecord]:
@@ -75,6 +82,7 @@ def diagnosed(pipeline: Pipeline, fetched: DataFrame) -> list[FailedRecord]:
     numbers = [int(row[OUTCOME]) for row in rows]
     native = [pipeline.is_native(number) for number in numbers]
     problems = diagnose(fetched, pipeline, numbers) if any(native) else []
+    received = received_columns(fetched, pipeline, numbers)
     reasons: list[Problem | None] = [None] * len(rows)
     raising = [_raising_expression(pipeline, row) for row in rows]
     if any(expression is not None for expression in raising):
@@ -90,6 +98,7 @@ def diagnosed(pipeline: Pipeline, fetched: DataFrame) -> list[FailedRecord]:
             row=row[ROW],
             key=row[_KEY],
             value=row[_VALUE],
+            received=received[n],
         )
         for n, (row, number) in enumerate(zip(rows, numbers, strict=True))
     ]

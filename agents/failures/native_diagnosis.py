@@ -6,21 +6,29 @@ earlier Python steps and transforms run again, as a job over these records.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from arrester.agents.definition.checks import empty_frame
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.steps import Native, Process, Step, Transform
 from arrester.agents.execution.step_runner import StepRunner
 from arrester.agents.schema_registry.errors import named
 from arrester.agents.spark.errors import Problem
+from arrester.agents.spark.frames.column_names import quoted
 from arrester.agents.spark.frames.local_checkpoint import releasing
-from arrester.agents.spark.jvm.plans.catalyst import collected
+from arrester.agents.spark.jvm.plans.catalyst import (
+    analysed_plan,
+    collected,
+    node_name,
+    nodes,
+    to_list,
+)
 from arrester.agents.spark.jvm.plans.native_evaluator import NativeEvaluator
 from arrester.agents.spark.jvm.plans.prepared_expressions import PreparedExpressions
 from arrester.agents.worker.columns import (
@@ -41,6 +49,16 @@ from arrester.domain.error_policy.policy import Policy
 _PLACE = "__arrester_place"
 #: For this many steps the bound evaluators are cached.
 _CACHED_STEPS: Final = 64
+
+
+class Received(NamedTuple):
+    """What a step received of a record that failed at it."""
+
+    #: The columns that the native steps before have made.
+    columns: Mapping[str, Any]
+    #: The columns that those steps read.
+    read: frozenset[str]
+
 
 NOT_REPEATED = Problem(
     exception_class="NotRepeated",
@@ -83,11 +101,71 @@ def diagnose_coordinates(
     return problems
 
 
+def received_columns(
+    examples: DataFrame, pipeline: Pipeline, numbers: list[int]
+) -> list[Received | None]:
+    """Return what the step at which each row of `examples` failed has received.
+
+    `examples` and `numbers` as for `diagnose`. None: no step is before it, another kind of step is,
+    or Python has no such value.
+    """
+    received = {
+        number: iter(_received(examples, pipeline, number, numbers))
+        for number in set(numbers)
+        if SOURCE + 1 < number <= len(pipeline.steps)
+    }
+    return [next(received[number], None) if number in received else None for number in numbers]
+
+
+def _received(
+    examples: DataFrame, pipeline: Pipeline, number: int, numbers: Sequence[int]
+) -> list[Received]:
+    """Return what the records that failed at `number` were then; none if it is not known."""
+    steps = [
+        step.expressions
+        for step in pipeline.steps[: number - 1]
+        if isinstance(step, Native) and step.prepared is not None
+    ]
+    if len(steps) < number - 1:
+        return []
+    names = [*dict.fromkeys(name for step in steps for name in step)]
+    frame = _examples_of(examples, number, numbers).select(f"{ROW}.*")
+    for expressions in steps:
+        frame = frame.withColumns(dict(expressions))
+    try:
+        rows = frame.select(*map(quoted, names)).collect()
+    except Exception:  # a date after 9999, an interval of months: Spark has those
+        return []
+    read = _read_columns(pipeline, number)
+    return [Received(row.asDict(), read) for row in rows]
+
+
+@lru_cache(maxsize=_CACHED_STEPS)
+def _read_columns(pipeline: Pipeline, number: int) -> frozenset[str]:
+    """Return the names of the columns that the steps before one read."""
+    frame = empty_frame(pipeline.source)
+    for step in pipeline.steps[: number - 1]:
+        assert isinstance(step, Native)
+        frame = frame.withColumns(dict(step.expressions))
+    return frozenset(
+        attribute.name()
+        for plan in nodes(analysed_plan(frame))
+        if node_name(plan) == "Project"
+        for expression in to_list(plan.projectList())
+        if node_name(expression) == "Alias"
+        for attribute in to_list(expression.references().toSeq())
+    )
+
+
+def _examples_of(examples: DataFrame, number: int, numbers: Sequence[int]) -> DataFrame:
+    return examples if len(set(numbers)) == 1 else examples.where(F.col(OUTCOME) == number)
+
+
 def _problems(
     examples: DataFrame, pipeline: Pipeline, number: int, numbers: Sequence[int]
 ) -> list[Problem]:
     """Return why the records of one step failed, in order."""
-    own_examples = examples if len(set(numbers)) == 1 else examples.where(F.col(OUTCOME) == number)
+    own_examples = _examples_of(examples, number, numbers)
     steps = pipeline.steps[:number]
     rerun = [at for at, step in enumerate(steps, 1) if isinstance(step, Process | Transform)]
     if rerun:

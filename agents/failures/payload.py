@@ -21,6 +21,7 @@ from pyspark.sql import Row
 from pyspark.sql import types as T
 
 from arrester.agents.failures.failed_record import FailedRecord
+from arrester.agents.failures.native_diagnosis import Received
 from arrester.agents.spark.sources.kafka_source import COORDINATES
 from arrester.agents.worker.redactor import Redactor
 from arrester.domain.events import Body, SourceLines
@@ -79,16 +80,29 @@ class Redaction:
     reveal: Reveal | None = None
 
     def body(
-        self, row: Mapping[str, Any], *, stack: str | None, source: SourceLines | None = None
+        self,
+        row: Mapping[str, Any],
+        *,
+        received: Received | None = None,
+        stack: str | None,
+        source: SourceLines | None = None,
     ) -> Body:
-        """Return the body of a failed record, without values of dropped fields."""
+        """Return the body of a failed record, without values of dropped fields.
+
+        What the failed step received may have a dropped value under another name, so it is left out
+        if the steps before read a column that has one.
+        """
         redactor, allowed = self._redacted(row)
         record, size = _truncated(_sound(allowed))
+        columns = None
+        if received is not None and self.only is None and not received.read & redactor.columns:
+            columns, _ = _truncated(_sound(self._redacted(received.columns)[1]))
         return Body(
             record=record,
             redacted=tuple(_sound(redactor.dropped_paths)),
             sealed=self._sealed(redactor, record),
             cut_from=size,
+            columns=columns,
             stack=_sound(None if stack is None else redactor.redact_text(stack)),
             source=None if source is None else _redacted_source(redactor, source, self.rules),
         )

@@ -85,6 +85,11 @@ class Redactor:
         shown = [_shortened(path) for path in paths[:PATHS]]
         return [*shown, f"…[{len(paths) - PATHS} more]"] if len(paths) > PATHS else shown
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that had dropped values."""
+        return frozenset(self._columns)
+
     def names(self, name: str) -> bool:
         """Whether `only` names a column."""
         lower = name.lower()

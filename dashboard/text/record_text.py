@@ -104,6 +104,8 @@ def of_body(
         "body": body,
         "redacted": redacted,
         "fields": fields(body, failure, redacted=redacted) if body else [],
+        "columns": columns(body, failure) if body else [],
+        "received_by": failure.stage if failure else "",
         "dumps": dumps(body) if body else [],
         "folds": folds(body.stack) if body and body.stack else [],
     }
@@ -114,14 +116,21 @@ def fields(body: Body, failure: Failure | None = None, *, redacted: str = DRIVER
 
     Those that the failure names are marked.
     """
-    record = body.record or {}
-    named = {} if failure is None else named_fields.named(record, failure)
-    shown = [
-        _field(name, value)._replace(named=name in named, inside=named.get(name, frozenset()))
-        for name, value in record.items()
-    ]
-    return shown + [
+    return _fields(body.record, failure) + [
         Field(name=name, missing=f"redacted on the {redacted}") for name in body.redacted
+    ]
+
+
+def columns(body: Body, failure: Failure | None = None) -> list[Field]:
+    """Return the columns that the failed step received, marked in the same way."""
+    return _fields(body.columns, failure)
+
+
+def _fields(record: dict[str, Any] | None, failure: Failure | None) -> list[Field]:
+    named = {} if failure is None or not record else named_fields.named(record, failure)
+    return [
+        _field(name, value)._replace(named=name in named, inside=named.get(name, frozenset()))
+        for name, value in (record or {}).items()
     ]
 
 

@@ -93,6 +93,9 @@ class Body(Data, frozen=True, kw_only=True):
     sealed: bytes | None = None
     #: Size of the record in bytes before it was cut; None if it is whole.
     cut_from: int | None = None
+    #: The columns that native steps had made of the record, as the failed step received them. Not
+    #: if those steps read a column with a redacted value.
+    columns: dict[str, Any] | None = None
     #: The Python (and JVM) trace as text.
     stack: str | None = None
     #: Only in the first example of an error group in a run.

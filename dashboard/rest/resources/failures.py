@@ -215,6 +215,12 @@ class RecordHistorySerializer(StructSerializer):
     record = serializers.JSONField(
         source="failure.event.body.record", default=None, help_text=RECORD
     )
+    columns = serializers.JSONField(
+        source="failure.event.body.columns",
+        default=None,
+        help_text="The columns that native steps had made of it, as the failed step received them;"
+        " null: there are none, or those steps read a masked field.",
+    )
     dead_letter = serializers.CharField(
         source="dead_letter.id", default=None, help_text="The id of its dead letter."
     )

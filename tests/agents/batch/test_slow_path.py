@@ -11,6 +11,7 @@ from arrester.agents.batch.duplicate_positions import fail_shared_positions
 from arrester.agents.batch.record_columns import MARK
 from arrester.agents.batch.slow_path import evaluate
 from arrester.agents.failures import failure_set as failing
+from arrester.agents.failures.native_diagnosis import Received
 from arrester.agents.spark.ship_worker_code import ship, shipped
 from arrester.agents.worker.columns import DECIDED, ENTRY, OUTCOME, POSITION, TASK
 from tests.agents.batch.static_batches import (
@@ -63,6 +64,37 @@ def test_a_later_step_may_use_an_earlier_one_and_its_failure_is_explained(
     }
     assert failed[2].problem.exception_class == "org.apache.spark.SparkNumberFormatException"
     assert "DivideByZero" in str(failed[1].problem.stack) or failed[1].problem.stack
+
+
+def test_a_failed_record_has_the_columns_that_native_steps_made_of_it(spark: SparkSession) -> None:
+    def check(row: dict[str, object]) -> None:
+        raise ValueError
+
+    source = lines(spark, "8", "0", "x")
+    pipeline = (
+        pipeline_of(source)
+        .deserialize("number", F.col("value").cast("int"))
+        .columns("shared", share=F.lit(10) / F.col("number"), value=F.concat("value", "value"))
+        .process("check", check)
+        .write(discard)
+    )
+    assert {at: each.received for at, each in failures(source, pipeline).items()} == {
+        0: Received({"number": 8, "share": 1.25, "value": "88"}, frozenset({"value", "number"})),
+        1: Received({"number": 0}, frozenset({"value"})),
+        2: None,
+    }
+
+
+def test_columns_that_python_cannot_have_or_python_steps_made_are_not_evaluated_again(
+    spark: SparkSession,
+) -> None:
+    source = lines(spark, "8")
+    late = F.expr("date'9999-12-31' + CAST(value AS INT)")
+    of_python = pipeline_of(source).process("same", lambda row: row)
+    for builder in (pipeline_of(source).columns("late", late=late), of_python):
+        pipeline = builder.columns("fails", fails=F.raise_error("value")).write(discard)
+        [failed] = failures(source, pipeline).values()
+        assert failed.number == 2 and failed.received is None
 
 
 def test_from_csv_fails_on_values_that_it_would_turn_into_null(spark: SparkSession) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from pyspark.sql import types as T
 
 from arrester.agents.config import without_secrets
 from arrester.agents.definition.builder import define
+from arrester.agents.failures.native_diagnosis import Received
 from arrester.agents.failures.payload import Redaction, UnmatchedRules
 from arrester.agents.handlers import ErrorContext, LogAndContinue, Record, RecordError
 from arrester.agents.worker.redactor import PATH_CHARACTERS, PATHS, RedactRow
@@ -509,3 +511,14 @@ def test_dead_letters_are_redacted_if_configured(bench: Bench) -> None:
         0,
         "process:charge",
     )
+
+
+def test_what_steps_made_of_a_column_with_dropped_values_stays_on_the_driver() -> None:
+    columns = {"digits": "4111", "token": "abcd", "at": datetime(2013, 1, 9, 6, 41)}
+    received = Received(columns, frozenset({"value"}))
+    row = {"value": '{"card": "4111"}', "key": "UA1545"}
+    body = Redaction(drop=("token", "key")).body(row, received=received, stack=None)
+    assert body.columns == {"digits": "4111", "at": "2013-01-09T06:41:00"}
+    assert body.redacted == ("key",)
+    for redaction in (Redaction(drop=("$.value.card",)), Redaction(only=("value",))):
+        assert redaction.body(row, received=received, stack=None).columns is None

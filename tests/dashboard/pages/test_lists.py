@@ -30,7 +30,14 @@ from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.redis import redis_client
 from arrester.dashboard.templatetags.events import change_words
 from arrester.domain.errors import CommandForbidden
-from arrester.domain.events import RecordsDeadLettered, ResumeHow, TaskResumed
+from arrester.domain.events import (
+    Body,
+    FinalResponse,
+    RecordFailed,
+    RecordsDeadLettered,
+    ResumeHow,
+    TaskResumed,
+)
 from arrester.domain.identity import redis_keys
 from arrester.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.domain.state.states import CommandStatus
@@ -597,6 +604,26 @@ def test_the_search_finds_failed_records_and_what_became_of_them(
     assert f'href="{same_key}"' in viewer.get(record).content.decode()
     assert f'href="{record}"' in viewer.get(same_key).content.decode()
     text(viewer, reverse("record", args=["flights", 1]), status=404)
+
+
+def test_a_failed_record_is_shown_with_the_columns_that_its_step_received(
+    flights: Story, viewer: Client
+) -> None:
+    failed = RecordFailed(
+        task="JFK", position=7, failure=TYPO, response=FinalResponse.CONTINUE, key="HA51"
+    )
+    columns = {"minutes": None, "late": "<yes>"}
+    flights.report(failed, body=Body(record={"value": "1301"}, columns=columns))
+    [row] = queries.find_records(queries.RecordFilter(q="task:JFK position:7")).rows
+    place = ["flights", row.failure.sequence]
+    for url in (
+        reverse("record", args=place),
+        f"{reverse('error', args=['flights', TYPO.fingerprint])}?tab=record",
+    ):
+        page = text(viewer, url)
+        assert f"Received by {TYPO.stage}</h3>" in page
+        assert "&lt;yes&gt;" in page and "NULL" in page
+    assert viewer.get(reverse("api-record", args=place)).json()["columns"] == columns
 
 
 def test_the_page_of_a_record_has_all_that_happened_to_it(flights: Story, viewer: Client) -> None:
