@@ -51,6 +51,7 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
         "view": view,
         "views": LIST_FORMS.items(),
         "stages": queries.stages(),
+        "owners": queries.owners(),
         "task": queries.task(wanted.task).state if wanted.task else None,
         "filtered": any(chosen.values()),
         "total": queries.count_dead_letters(wanted if view == RECORDS else always),

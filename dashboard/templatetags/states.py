@@ -14,7 +14,15 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from arrester.controlplane.access import Person
-from arrester.controlplane.queries import Checkpoints, RecordOutcome, Summary, pipeline_key
+from arrester.controlplane.queries import (
+    Checkpoints,
+    DeadLetter,
+    DeadLetterTotal,
+    Owners,
+    RecordOutcome,
+    Summary,
+    pipeline_key,
+)
 from arrester.dashboard.components import attention
 from arrester.dashboard.text import event_text
 from arrester.domain.commands.kinds import KINDS
@@ -263,6 +271,14 @@ def kind(value: str) -> str:
 def may_act_on(who: Person, application: str) -> bool:
     """Return whether the person may act on an application; on all, if it is empty."""
     return who.may_act_on(application) if application else who.may_act_on_all
+
+
+@register.filter
+def owner(row: DeadLetter | DeadLetterTotal, owners: Owners) -> str:
+    """Return the owner of a dead letter, or of those of an error group; empty: it has none."""
+    if row.task is None:
+        return owners.of_group(row.group) or "" if row.group else ""
+    return owners.of(row.application, row.task.pipeline, row.group) or ""
 
 
 @register.filter

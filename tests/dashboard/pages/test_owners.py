@@ -195,6 +195,8 @@ def test_rest_has_owner_and_assignee(flights: Story, operator: Client) -> None:
     (one, *_) = waiting
     page = shown(operator, reverse("dead-letter", args=["flights", one["id"]]))
     assert "parsers" in page
+    for view in ("records", "causes"):
+        assert "owner parsers" in shown(operator, reverse("dead-letters"), view=view)
     wrong = operator.post(f"{place}/acts", {"act": "RESOLVE", "assignee": "x"}, "application/json")
     assert (wrong.status_code, wrong.json()["field"]) == (400, "assignee")
     back = operator.post(f"{place}/acts", {"act": "ASSIGN"}, "application/json").json()
