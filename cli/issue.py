@@ -180,7 +180,8 @@ def _wait(session: Session, command: Json, subject: str, timeout: float) -> tupl
 def _result(command: Json, subject: str, options: IssueOptions) -> str:
     """Return the result of a command as a line."""
     line = f"{subject}: {command['kind']} {command['status']}"
-    if command["outcome"] and (command["status"] != "APPLIED" or command["redrive"]):
+    has_result = command["redrive"] or command.get("test")
+    if command["outcome"] and (command["status"] != "APPLIED" or has_result):
         line += f": {command['outcome']}"
     if verdict := command.get("verdict"):
         line += f"; {sentence(verdict)}"
@@ -209,6 +210,8 @@ def _raise_for(command: Json) -> None:
         raise Refused(f"command {id} is {status}: {command['outcome']}")
     if status == "EXPIRED":
         raise NotApplied(f"command {id} is EXPIRED: {command['outcome']}")
+    if (command.get("test") or {}).get("failure"):
+        raise Refused(f"command {id} is {status}: the record fails, and nothing was changed")
     if verdict and verdict["stop"] is not None:
         raise Refused(f"command {id} is {status}, but its task {sentence(verdict)}")
 

@@ -55,6 +55,7 @@ from arrester.domain.events import (
     RecordsDeadLettered,
     RecordsHeld,
     RecordsRedriven,
+    RecordTest,
     Redrive,
     RedriveSlice,
     ResumeHow,
@@ -454,7 +455,12 @@ instance_events = st.one_of(
 )
 answers = st.one_of(
     st.builds(CommandDelivered, command=_commands),
-    st.builds(CommandApplied, command=_commands, detail=st.none() | _texts),
+    st.builds(
+        CommandApplied,
+        command=_commands,
+        detail=st.none() | _texts,
+        test=st.none() | st.builds(RecordTest, rows=_counts, failure=st.none() | _failures),
+    ),
     st.builds(CommandRefused, command=_commands, reason=_texts),
 )
 issued_commands = st.builds(

@@ -19,6 +19,7 @@ from arrester.agents.run.claimed_run import ClaimedRun
 from arrester.agents.run.commands.dead_letters_of_skips import SkipDeadLetters
 from arrester.agents.run.commands.handler import CommandHandler
 from arrester.agents.run.commands.record_mender import RecordMender
+from arrester.agents.run.commands.record_tester import RecordTester
 from arrester.agents.run.commands.redrive import DeadLetterRedriver
 from arrester.agents.run.micro_batch.processor import Processor
 from arrester.agents.run.micro_batch.processor_factory import ProcessorFactory
@@ -136,12 +137,7 @@ def _with_commands(claimed: ClaimedRun, processor: Processor) -> OpenRun:
         event_factory=claimed.event_factory,
         jobs=claimed.jobs,
     )
-    mender = RecordMender(
-        pipeline=claimed.pipeline,
-        journal=claimed.journal,
-        held_store=processor.held_store,
-        jobs=claimed.jobs,
-    )
+    mender = _mender(claimed, processor)
     return OpenRun(
         claimed=claimed,
         processor=processor,
@@ -162,9 +158,23 @@ def _with_commands(claimed: ClaimedRun, processor: Processor) -> OpenRun:
             held_store=processor.held_store,
             skip_dead_letters=skip_dead_letters,
             mender=mender,
+            tester=RecordTester(
+                processor=processor,
+                mender=mender,
+                redaction=claimed.event_factory.redaction,
+            ),
             event_factory=claimed.event_factory,
             retries=claimed.config.errors.retry.limit,
         ),
+    )
+
+
+def _mender(claimed: ClaimedRun, processor: Processor) -> RecordMender:
+    return RecordMender(
+        pipeline=claimed.pipeline,
+        journal=claimed.journal,
+        held_store=processor.held_store,
+        jobs=claimed.jobs,
     )
 
 

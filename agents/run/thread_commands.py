@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from arrester.agents.arguments import first_line
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.ledger import CommandAnswer
-from arrester.agents.run.commands.find_dead_letters import find_dead_letters
+from arrester.agents.run.commands.find_dead_letters import FoundDeadLetters, find_dead_letters
 from arrester.agents.run.commands.redrive import SelectedDeadLetters, log_result
 from arrester.agents.run.open_run import OpenRun
 from arrester.agents.run.query_loop import QueryLoop
@@ -85,6 +85,8 @@ class ThreadCommands:
             ):
                 if not self._is_active:
                     return self._not_running()
+                if command.is_test:
+                    return self._test(found)
                 if not found.redriven:
                     return self._refuse(lock, command, found.detail)
                 self._save_redriven(
@@ -103,7 +105,15 @@ class ThreadCommands:
             with self.lock.held() as lock:
                 if not self._is_active:
                     return self._not_running()
+                if command.is_test:
+                    return _not_tested(first_line(exc))
                 return self._refuse(lock, command, first_line(exc))
+
+    def _test(self, found: FoundDeadLetters) -> CommandAnswer:
+        """Run the steps on the found dead letter, and return the result; nothing is changed."""
+        if not found.redriven:
+            return _not_tested("; ".join(found.problems))
+        return self.opened.commands.tester.test_dead_letter(found.selected.rows)
 
     def _save_redriven(
         self,
@@ -156,3 +166,7 @@ class ThreadCommands:
 
     def _not_running(self) -> CommandAnswer:
         return CommandAnswer(applied=False, reason=f"{self._pipeline} is not running")
+
+
+def _not_tested(reason: str) -> CommandAnswer:
+    return CommandAnswer(applied=False, reason=f"the dead letter is not tested: {reason}")

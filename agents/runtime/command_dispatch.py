@@ -19,6 +19,7 @@ from arrester.agents.runtime.instance import Instance
 from arrester.agents.runtime.thread_protocol import (
     PipelineCommand,
     PolicyCommand,
+    RecordTestAnswer,
     RedriveCommand,
     TaskCommand,
     Thread,
@@ -217,9 +218,9 @@ class CommandDispatcher:
             answer = thread.apply(_for_thread(command))
             act = KINDS[command.kind].label.lower()
             log_answer(act, command, answer, pipeline=command.pipeline, task=command.task)
-            # A thread that is ending refuses without recording it in its checkpoint.
-            if not answer.applied and thread.answer_to(command.command) is None:
-                self._refuse(command, answer.reason)
+            # A test is not recorded in the checkpoint, nor the refusal of a thread that is ending.
+            if thread.answer_to(command.command) is None:
+                self._answer_unrecorded(command, answer)
 
     def _restart_pipeline(self, fetched: _FetchedCommand) -> None:
         command = fetched.command
@@ -231,10 +232,15 @@ class CommandDispatcher:
 
     def _answer_with(self, command: CommandIssued, answer: CommandAnswer) -> None:
         log_answer(KINDS[command.kind].label.lower(), command, answer, pipeline=command.pipeline)
-        if answer.applied:
-            self._answer(command, CommandApplied(command=command.command, detail=answer.reason))
-        else:
+        self._answer_unrecorded(command, answer)
+
+    def _answer_unrecorded(self, command: CommandIssued, answer: CommandAnswer) -> None:
+        if not answer.applied:
             self._refuse(command, answer.reason)
+            return
+        test = answer.test if isinstance(answer, RecordTestAnswer) else None
+        applied = CommandApplied(command=command.command, detail=answer.reason, test=test)
+        self._answer(command, applied)
 
     def _fail(self, command: CommandIssued, exc: Exception) -> None:
         with self._lock:
@@ -286,10 +292,11 @@ def _for_thread(command: CommandIssued) -> ThreadCommand:
                 actor=command.actor,
                 reason=command.reason,
             )
-        case CommandKind.REDRIVE_RECORDS:
+        case CommandKind.REDRIVE_RECORDS | CommandKind.TEST_DEAD_LETTER:
             return RedriveCommand(
                 dead_letters=command.dead_letters,
                 redrive=command.part_of,
+                is_test=command.kind is CommandKind.TEST_DEAD_LETTER,
                 command=command.command,
                 actor=command.actor,
                 reason=command.reason,

@@ -17,6 +17,7 @@ from arrester.domain.events import (
     ChosenDeadLetters,
     Event,
     Failure,
+    RecordTest,
     ResumeHow,
     Run,
     StageAnswer,
@@ -36,9 +37,10 @@ class TaskCommand:
     """A command for one task, from an operator or the author's own code.
 
     `how` is RETRY (a PAUSED task continues at the failed record), MEND (the same, and `patch`
-    changes the record), SKIP (after it: the record becomes a dead letter with `actor` and
-    `reason`), AT (at `target`: held records before it become dead letters), RESTART (a DEAD task
-    continues at the failed record), or PAUSE (a RUNNING task is paused).
+    changes the record), TEST (the steps run on the record, which `patch` may change, and nothing
+    else happens), SKIP (after it: the record becomes a dead letter with `actor` and `reason`), AT
+    (at `target`: held records before it become dead letters), RESTART (a DEAD task continues at
+    the failed record), or PAUSE (a RUNNING task is paused).
     """
 
     key: str | None
@@ -56,8 +58,19 @@ class TaskCommand:
     def __post_init__(self) -> None:
         if (self.how is ResumeHow.AT) != (self.target is not None):
             raise InvalidValue("target", self.target, "a position, with AT and with nothing else")
-        if (self.how is ResumeHow.MEND) != (self.patch is not None):
-            raise InvalidValue("patch", self.patch, "a JSON Patch, with MEND and with nothing else")
+        # A record may be tested as it is.
+        is_allowed = self.how in (ResumeHow.MEND, TaskAct.TEST)
+        is_missing = self.patch is None and self.how is ResumeHow.MEND
+        if is_missing or (self.patch is not None and not is_allowed):
+            raise InvalidValue(
+                "patch", self.patch, "a JSON Patch, with MEND and with nothing else but TEST"
+            )
+
+
+class RecordTestAnswer(CommandAnswer, frozen=True, kw_only=True):
+    """The answer to a test of a record. It is not in the journal: a repeated test runs again."""
+
+    test: RecordTest
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +114,8 @@ class RedriveCommand:
     command: UUID
     actor: str
     reason: str | None
+    #: The steps run on the one dead letter, and nothing else happens.
+    is_test: bool = False
 
 
 #: What a thread can apply.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -158,6 +159,11 @@ def discard(
 @click.argument("ids", nargs=-1)
 @_FILTERS
 @click.option("--patch", metavar="JSON", help="A JSON Patch (RFC 6902) of each record, or @FILE.")
+@click.option(
+    "--test",
+    is_flag=True,
+    help="The pipeline runs its steps on the one record; nothing else happens.",
+)
 @click.option("--at-once", is_flag=True, help="Without waves.")
 @click.option(
     "--records-per-minute", type=click.IntRange(min=1), help="The most records in a minute."
@@ -171,15 +177,19 @@ def redrive(
     ids: tuple[str, ...],
     task: str | None,
     patch: str | None,
+    test: bool,
     at_once: bool,
     records_per_minute: int | None,
     **options: Any,
 ) -> None:
     """Process dead letters of APPLICATION that wait once more: IDS, or all that match the filters.
 
-    They are of one pipeline. It needs --reason.
+    They are of one pipeline. It needs --reason, unless with --test.
     """
     settings = IssueOptions.pop(options)
+    if test:
+        _test(session, application, ids, patch, settings)
+        return
     wanted = options | {"task": task_id(session, task), "ids": list(ids) or None}
     body = {name: value for name, value in wanted.items() if value is not None}
     if not body:
@@ -201,6 +211,21 @@ def redrive(
             question=f"Redrive {what} of {application}?",
             path=REDRIVE,
         )
+
+
+def _test(
+    session: Session,
+    application: str,
+    ids: tuple[str, ...],
+    patch: str | None,
+    settings: IssueOptions,
+) -> None:
+    if len(ids) != 1 or settings.dry_run:
+        raise InvalidInput("--test is allowed with one ID, and without --dry-run")
+    body = {} if patch is None else {"patch": json_patch(patch)}
+    settings = replace(settings, wait=True, reason=None)
+    path = f"dead-letters/{application}/{ids[0]}/test"
+    issue(session, body, settings, subject=application, path=path)
 
 
 def _show_plan(plan: Json) -> None:

@@ -91,17 +91,26 @@ def skip(session: Session, **options: Any) -> None:
     "--patch", required=True, metavar="JSON",
     help="A JSON Patch (RFC 6902) of the record, or @FILE.",
 )  # fmt: skip
+@click.option(
+    "--test", is_flag=True,
+    help="The pipeline runs its steps on the changed record; nothing else happens.",
+)  # fmt: skip
 @_DRAIN
 @_BULK
 @issue_options
 @with_session
-def mend(session: Session, *, patch: str, **options: Any) -> None:
+def mend(session: Session, *, patch: str, test: bool, **options: Any) -> None:
     """Change the failed record of a PAUSED task, and resume the task with it.
 
     The record keeps its place. TASK is APPLICATION/PIPELINE/KEY, or the id of a task. It needs
-    --reason.
+    --reason, unless with --test.
     """
     act, more = "Change the failed record of", {"patch": json_patch(patch)}
+    if test:
+        if options["task"] is None or options["drain"]:
+            raise InvalidInput("--test is allowed with TASK, and without --drain")
+        _issue(session, CommandKind.TEST_RECORD, options | {"wait": True}, more=more)
+        return
     _issue(session, CommandKind.MEND_RECORD, options, act=act, more=more)
 
 

@@ -138,6 +138,58 @@ def start_redrive(
     return issued
 
 
+@access.acts
+def test_dead_letter(
+    application: str,
+    id: str,
+    *,
+    actor: str,
+    patch: str | None = None,
+    command: UUID | None = None,
+) -> CommandState:
+    """Let the pipeline run its steps once on a dead letter that waits, changed by the patch.
+
+    A test in progress of the same dead letter with the same patch is not repeated. Raises
+    InvalidValue if the dead letter does not wait, or for an invalid patch; CommandForbidden if no
+    live instance runs the pipeline, or another test of it is in progress.
+    """
+    new = command or new_id()
+    text = None if patch is None else JsonPatch(patch).text
+    where = "id = %s OR (application = %s AND open AND kind = %s)"
+    kind = CommandKind.TEST_DEAD_LETTER
+    for known in row_mapping.COMMANDS.load(where, [new, application, kind.value]):
+        if known.id == new and (known.kind, known.application) != (kind, application):
+            raise InvalidValue("id", str(new), "an id that no other command has")
+        kept = redrive_progress.chosen(known)
+        is_same = if_set(known.patch) == text and kept is not None and kept.ids.hex() == id
+        if known.id == new or is_same:
+            return known
+    selected, _, _ = _select(application, DeadLetterFilter(application=application), [id])
+    requested = _test_request(selected[0].pipeline, selected[0].checkpoint)
+    requested = replace(requested, command=new, actor=actor, patch=text)
+    check(requested, now=datetime.now(UTC))
+    redrive_progress.keep(application, new, selected)
+    return issue_command(application, requested)
+
+
+def no_test(application: str, plan: RedrivePlan) -> str | None:
+    """Return why the dead letter of a plan cannot be tested now, or None."""
+    access.require(application)
+    state = projections.current_states(application, pipelines=[plan.pipeline])
+    return refusal(_test_request(plan.pipeline, plan.checkpoint), state)
+
+
+def _test_request(pipeline: str, checkpoint: str) -> CommandRequest:
+    return CommandRequest(
+        command=new_id(),
+        kind=CommandKind.TEST_DEAD_LETTER,
+        actor="",
+        pipeline=pipeline,
+        checkpoint=checkpoint,
+        slice=RedriveSlice(first=0, count=1),
+    )
+
+
 def advance_redrives(application: str, *, now: datetime) -> None:
     """Advance the redrives of an application that are in progress, each by one step."""
     for command in row_mapping.COMMANDS.load(

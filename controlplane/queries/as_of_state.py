@@ -28,6 +28,7 @@ from arrester.controlplane.queries.operation.health import Lag
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import live_checkpoints, row_mapping
 from arrester.controlplane.views.live_checkpoints import Checkpoints
+from arrester.domain.commands.kinds import TESTS
 from arrester.domain.errors import InvalidValue, NotFound
 from arrester.domain.events import StoredEvent
 from arrester.domain.state.live_runs import live
@@ -87,7 +88,9 @@ def task(digest: str, when: AsOf) -> TaskDetail:
     state = then.tasks.get(digest)
     if state is None:
         raise NotFound(f"the task {id.printed!r} had no failure and no change as of {when.printed}")
-    about_it = [each for each in then.commands.values() if each.task == id]
+    about_it = [
+        each for each in then.commands.values() if each.task == id and each.kind not in TESTS
+    ]
     thread = then.threads.get((id.pipeline, id.checkpoint))
     instance = None if thread is None else thread.instance
     of_pipeline = [each for each in then.threads.values() if each.pipeline == id.pipeline]

@@ -18,7 +18,7 @@ from arrester.controlplane.views.dead_letter_selection import OpenDeadLetter
 from arrester.domain.commands.redrive import RedriveProgress, WaitingRecords
 from arrester.domain.events import ChosenDeadLetters, RedriveSlice
 from arrester.domain.identity.dead_letter_ids import ID_BYTES, split_ids
-from arrester.domain.state.states import CommandState, CommandStatus, TaskStatus
+from arrester.domain.state.states import CommandState, CommandStatus, TaskStatus, if_set
 
 #: They are kept for this time at least: the command is issued after them.
 _KEPT: Final = timedelta(hours=1)
@@ -30,7 +30,7 @@ _IS_STOPPED: Final = f"task.status <> '{TaskStatus.RUNNING}'"
 
 
 def keep(application: str, id: UUID, selected: Sequence[OpenDeadLetter]) -> None:
-    """Keep the dead letters of a redrive before its command is issued."""
+    """Keep the dead letters of a redrive or test before its command is issued."""
     times = [each.occurred_at for each in selected]
     models.RedriveSelection.objects.create(
         command=id,
@@ -54,16 +54,22 @@ def forget_ended(application: str, *, now: datetime) -> None:
 
 
 def chosen(command: CommandState) -> ChosenDeadLetters | None:
-    """Return the dead letters of a part of a redrive; None if they are not kept any more.
+    """Return the dead letters of a part of a redrive, or of a test; None if they are not kept any
+    more.
 
     Those that a person has discarded since are left out.
     """
-    if command.slice is UNSET or command.part_of is UNSET:
+    if command.slice is UNSET:
         return None
-    kept = models.RedriveSelection.objects.filter(command=command.part_of).first()
-    parents = row_mapping.COMMANDS.load("id = %s", [command.part_of])
-    if kept is None or not parents or parents[0].redrive is UNSET:
+    redrive, patch = if_set(command.part_of), if_set(command.patch)
+    kept = models.RedriveSelection.objects.filter(command=redrive or command.id).first()
+    if kept is None:
         return None
+    if redrive is not None:
+        parents = row_mapping.COMMANDS.load("id = %s", [redrive])
+        if not parents or parents[0].redrive is UNSET:
+            return None
+        patch = parents[0].redrive.patch
     first, end = command.slice.first, command.slice.first + command.slice.count
     ids = split_ids(bytes(kept.ids[first * ID_BYTES : end * ID_BYTES]))
     discarded = _discarded(command.application, ids)
@@ -71,7 +77,7 @@ def chosen(command: CommandState) -> ChosenDeadLetters | None:
         ids=b"".join(each for each in ids if each not in discarded),
         since=kept.since,
         until=kept.until,
-        patch=parents[0].redrive.patch,
+        patch=patch,
     )
 
 

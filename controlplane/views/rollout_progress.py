@@ -10,8 +10,7 @@ from django.db import connection
 
 from arrester.controlplane.store import batches
 from arrester.controlplane.views import live_checkpoints, row_mapping
-from arrester.domain.commands.kinds import KINDS, ROLLOUTS
-from arrester.domain.commands.refusals.tasks import NEEDS_FAILED_RECORD
+from arrester.domain.commands.kinds import KINDS, NEEDS_FAILED_RECORD, ROLLOUTS
 from arrester.domain.commands.rollout import Progress
 from arrester.domain.events import CommandKind, ResumeHow, Rollout
 from arrester.domain.identity.names import TaskId

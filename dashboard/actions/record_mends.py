@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import access, actions, queries
-from arrester.dashboard.components import command_delivery, forms
+from arrester.dashboard.components import buttons, command_delivery, forms
 from arrester.dashboard.components.editable_records import Reviewed, of_failure
 from arrester.dashboard.pages import tasks
 from arrester.dashboard.permissions import Person, for_operators
@@ -23,18 +23,24 @@ from arrester.domain.json_patch import JsonPatch, PatchFailed
 @for_operators
 def dialog(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
     """Show the record as fields and as JSON."""
-    return _dialog(request, digest)
+    return _dialog(request, who, digest)
 
 
 def _dialog(
-    request: HttpRequest, digest: str, *, reviewed: Reviewed | None = None, invalid: str = ""
+    request: HttpRequest,
+    who: Person,
+    digest: str,
+    *,
+    reviewed: Reviewed | None = None,
+    invalid: str = "",
 ) -> HttpResponse:
     """Show the record to edit; with a patch, what it changes."""
     reviewed = reviewed or Reviewed()
     patch, invalid = reviewed.patch, invalid or reviewed.invalid
     detail = queries.task(digest)
-    access.require(detail.state.id.application)
-    live = command_delivery.live_instances(detail.state.id.application)
+    application = detail.state.id.application
+    access.require(application)
+    live = command_delivery.live_instances(application)
     found = of_failure(detail.failure)
     context = {
         "task": detail.state,
@@ -45,8 +51,11 @@ def _dialog(
         "patch": patch,
         "recipient": command_delivery.recipient(detail.thread, live),
         "afterwards": queries.after_command(
-            detail.state.id.application, CommandKind.MEND_RECORD, [detail.state.id]
+            application, CommandKind.MEND_RECORD, [detail.state.id]
         ),
+        "test_button": buttons.for_task(who, detail, queries.application(application).state)[
+            CommandKind.TEST_RECORD
+        ],
         "invalid": invalid,
     }
     if patch and found.text:
@@ -66,7 +75,7 @@ def review(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
     detail = queries.task(digest)
     access.require(detail.state.id.application)
     reviewed = of_failure(detail.failure).review(request.POST)
-    return _dialog(request, digest, reviewed=reviewed)
+    return _dialog(request, who, digest, reviewed=reviewed)
 
 
 @require_POST
@@ -76,7 +85,7 @@ def issue(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
     reason, patch = forms.reason(request), request.POST.get("patch", "")
     if reason is None:
         return _dialog(
-            request, digest, reviewed=Reviewed(patch=patch), invalid=forms.REASON_REQUIRED
+            request, who, digest, reviewed=Reviewed(patch=patch), invalid=forms.REASON_REQUIRED
         )
     id = forms.act_id(request)
     url = reverse("command", args=[id])
@@ -93,4 +102,4 @@ def issue(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
     try:
         return forms.act_and_show(request, act, show, redirect_to=url, link=url)
     except InvalidValue as error:
-        return _dialog(request, digest, invalid=f"{error}.")
+        return _dialog(request, who, digest, invalid=f"{error}.")

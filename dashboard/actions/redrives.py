@@ -1,4 +1,4 @@
-"""Redrives: the dialog for the dead letters of a filter or a selection, and the preview."""
+"""Redrives: their dialog, the preview of a patch, and a patch from an edited record."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from arrester.controlplane import access, actions, queries
 from arrester.dashboard.components import command_delivery, filters, forms
-from arrester.dashboard.components.editable_records import Editable, editable
+from arrester.dashboard.components.editable_records import Editable, Reviewed, editable
 from arrester.dashboard.permissions import Person, for_operators
 from arrester.dashboard.text.record_changes import changes
 from arrester.domain.commands.redrive import MAX_REDRIVEN
@@ -64,6 +64,7 @@ def show_dialog(
         "most": MAX_REDRIVEN,
         "most_characters": MAX_CHARACTERS,
         "recipients": _recipients(application, plan.pipeline) if plan else [],
+        "no_test": actions.no_test(application, plan) if plan and plan.records == 1 else None,
         "invalid": invalid,
         **preview,
     }
@@ -128,6 +129,43 @@ def _preview(application: str, sample: str, patch: str) -> dict[str, Any]:
     except (InvalidValue, PatchFailed) as error:
         return context | {"problem": str(error)}
     return context | {"changes": changes(found.text, changed)}
+
+
+@require_GET
+@for_operators
+def edit_dialog(request: HttpRequest, who: Person, application: str, id: str) -> HttpResponse:
+    """Show the record of a dead letter as fields and as JSON."""
+    access.require(application)
+    return _edit_dialog(request, application, id)
+
+
+def _edit_dialog(
+    request: HttpRequest, application: str, id: str, *, reviewed: Reviewed | None = None
+) -> HttpResponse:
+    one = queries.dead_letter(application, id)
+    found, reviewed = editable(one), reviewed or Reviewed()
+    context = {
+        "one": one,
+        "found": found,
+        "typed": request.POST.get("text", ""),
+        "editor": reviewed.editor or found.editor,
+        "invalid": reviewed.invalid,
+    }
+    return forms.dialog(request, "edit_record", context)
+
+
+@require_POST
+@for_operators
+def review(request: HttpRequest, who: Person, application: str, id: str) -> HttpResponse:
+    """Show the dialog with the changes of an edited record as its patch; nothing is sent yet."""
+    access.require(application)
+    found = editable(queries.dead_letter(application, id))
+    reviewed = found.review(request.POST)
+    if reviewed.invalid:
+        return _edit_dialog(request, application, id, reviewed=reviewed)
+    chosen = QueryDict(mutable=True)
+    chosen["record"] = f"{application}/{id}"
+    return show_dialog(request, chosen, patch=reviewed.patch)
 
 
 def _chosen(given: QueryDict) -> _Chosen:

@@ -46,8 +46,15 @@ def fields_of(kind: CommandKind) -> set[str]:
 
 
 def kinds_with(name: str, *, separator: str = ", ") -> str:
-    """Return the kinds of commands that have a field, for its documentation."""
-    return separator.join(kind.value for kind in CommandKind if name in fields_of(kind))
+    """Return the kinds of commands that have a field, for its documentation.
+
+    Those for dead letters have endpoints of their own.
+    """
+    return separator.join(
+        kind.value
+        for kind in CommandKind
+        if name in fields_of(kind) and KINDS[kind].subject is not Subject.DEAD_LETTERS
+    )
 
 
 def check_fields(kind: CommandKind, given: Mapping[str, Any]) -> None:

@@ -9,11 +9,12 @@ from rest_framework import serializers
 
 from arrester.controlplane import queries
 from arrester.dashboard.rest.command_fields import kinds_with
+from arrester.dashboard.rest.resources.failures import FailureFieldSerializer
 from arrester.dashboard.rest.struct_serializers import IfSet, StructSerializer
 from arrester.domain.commands.redrive import RedriveProgress, WaitingRecords
 from arrester.domain.commands.rollout import Progress
 from arrester.domain.commands.verdict import NextStop, Verdict
-from arrester.domain.events import Redrive, Rollout
+from arrester.domain.events import RecordTest, Redrive, Rollout
 from arrester.domain.state.states import CommandState, Delivery
 
 
@@ -35,11 +36,22 @@ class RedriveSerializer(IfSet, StructSerializer):
         fields = ("records", "waves", "records_per_minute", "patch")
 
 
+class RecordTestSerializer(IfSet, StructSerializer):
+    failure = FailureFieldSerializer(allow_null=True, help_text="Why it fails; null: it passes.")
+
+    class Meta:
+        struct = RecordTest
+        fields = ("rows", "failure")
+
+
 class CommandSerializer(StructSerializer):
     """A command and its result."""
 
     rollout = RolloutSerializer(allow_null=True)
     redrive = RedriveSerializer(allow_null=True)
+    test = RecordTestSerializer(
+        allow_null=True, help_text="A test of a record: the result; null: there is none yet."
+    )
     force = serializers.SerializerMethodField(
         help_text="A shutdown: whether Spark jobs in progress are cancelled."
     )
@@ -51,7 +63,7 @@ class CommandSerializer(StructSerializer):
             *("id", "kind", "application", "task", "actor", "reason", "status", "position"),
             *("target", "patch", "pipeline", "stage", "answer", "until", "rollout", "redrive"),
             *("part_of", "force", "issued_at", "delivered_at", "finished_at", "expires_at"),
-            *("outcome", "deliveries", "sequence"),
+            *("outcome", "test", "deliveries", "sequence"),
         )
         sources = {"task": "task.digest", "until": "paused_until"}
         help = {

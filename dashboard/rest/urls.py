@@ -121,6 +121,11 @@ urlpatterns = [
         name="api-dead-letter",
     ),
     path(
+        "dead-letters/<str:application>/<str:id>/test",
+        redrives.DeadLetterTestView.as_view(),
+        name="api-test-dead-letter",
+    ),
+    path(
         "dead-letters/<str:application>/<str:id>/record",
         dead_letters.RecordView.as_view(),
         name="api-dead-letter-record",

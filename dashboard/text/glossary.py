@@ -73,6 +73,8 @@ TERMS = {
     "staging table": "A table with the rows of one call of `.write_jdbc`, until a transaction "
     "inserts them.",
     "task": "The unit that pauses by itself, such as a partition or a customer.",
+    "test of a record": "The running pipeline runs its steps once on a held record or dead "
+    "letter, changed or not, without the sink.",
     "thread": "A pipeline's run within an instance, as Kafka Streams' stream thread.",
     "tolerance": "How many failed records of a task are skipped before FAIL.",
     "view": "A table of states derived from the log. In `dashboard/`, a view of Django; in the "

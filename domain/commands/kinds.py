@@ -46,6 +46,8 @@ class TaskAct(StrEnum):
     """What an agent does with a task, if it does not let the task continue (`ResumeHow`)."""
 
     PAUSE = "PAUSE"
+    #: Run the steps on its failed record; nothing changes.
+    TEST = "TEST"
 
 
 #: Fields of a request besides its subject. `key`: also names a task that is not known yet.
@@ -121,6 +123,11 @@ _ROWS: Final[tuple[Kind, ...]] = (
     TaskKind(
         kind=CommandKind.MEND_RECORD, label="Edit record and resume", slug="mend", icon="arrow",
         how=ResumeHow.MEND, refusal=task_refusals.resume_refusal, needs_reason=True, since=4,
+        fields=("patch",),
+    ),
+    TaskKind(
+        kind=CommandKind.TEST_RECORD, label="Test record", slug="test-record", icon="play",
+        how=TaskAct.TEST, refusal=task_refusals.resume_refusal, needs_reason=False, since=6,
         fields=("patch",),
     ),
     TaskKind(
@@ -203,6 +210,11 @@ _ROWS: Final[tuple[Kind, ...]] = (
         subject=Subject.DEAD_LETTERS, applied_by=AppliedBy.AGENT,
         recipients=to.instance_of_run, needs_reason=False, since=3,
     ),
+    Kind(
+        kind=CommandKind.TEST_DEAD_LETTER, label="Test dead letter",
+        subject=Subject.DEAD_LETTERS, applied_by=AppliedBy.AGENT,
+        recipients=to.instance_of_run, needs_reason=False, since=6, fields=("patch",),
+    ),
 )  # fmt: skip
 KINDS: Final[Mapping[CommandKind, Kind]] = {each.kind: each for each in _ROWS}
 TASK_KINDS: Final[Mapping[CommandKind, TaskKind]] = {
@@ -214,6 +226,14 @@ ROLLOUTS: Final[Mapping[CommandKind, CommandKind]] = {
 }
 #: The kinds that agents do not receive, because the server issues further commands.
 IN_PARTS: Final = tuple(each.kind for each in _ROWS if each.applied_by is AppliedBy.PARTS)
+#: What these do with the record that stopped the task.
+NEEDS_FAILED_RECORD: Final[Mapping[object, str]] = {
+    ResumeHow.SKIP: "skip",
+    ResumeHow.MEND: "change",
+    TaskAct.TEST: "test",
+}
+#: The kinds that change nothing: they are no step in the life of their task.
+TESTS: Final = (CommandKind.TEST_RECORD, CommandKind.TEST_DEAD_LETTER)
 
 
 def skips_records(kind: CommandKind) -> bool:

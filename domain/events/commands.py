@@ -7,7 +7,7 @@ from uuid import UUID
 
 from msgspec import Meta
 
-from arrester.domain.events.parts import Count, Data, Moment, Position
+from arrester.domain.events.parts import Count, Data, Failure, Moment, Position
 from arrester.domain.events.threads import StageAnswer
 from arrester.domain.python_versions import StrEnum
 
@@ -20,6 +20,9 @@ class CommandKind(StrEnum):
     RESUME_AT = "RESUME_AT"
     #: The record that stopped the task is changed by a JSON Patch, and the task resumes with it.
     MEND_RECORD = "MEND_RECORD"
+    #: The steps run once on the record that stopped the task, which a JSON Patch may change, and
+    #: nothing else happens.
+    TEST_RECORD = "TEST_RECORD"
     PAUSE_TASK = "PAUSE_TASK"
     RESTART_TASK = "RESTART_TASK"
     DISMISS_TASK = "DISMISS_TASK"
@@ -35,6 +38,8 @@ class CommandKind(StrEnum):
     #: The server issues REDRIVE_RECORDS for some of its dead letters after the other.
     REDRIVE = "REDRIVE"
     REDRIVE_RECORDS = "REDRIVE_RECORDS"
+    #: The same for a dead letter.
+    TEST_DEAD_LETTER = "TEST_DEAD_LETTER"
     SHUT_DOWN_APPLICATION = "SHUT_DOWN_APPLICATION"
     SHUT_DOWN_INSTANCE = "SHUT_DOWN_INSTANCE"
     START_APPLICATION = "START_APPLICATION"
@@ -104,7 +109,7 @@ class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
     position: Position | None = None
     #: For RESUME_AT: the position at which the task continues.
     target: Position | None = None
-    #: For MEND_RECORD and MEND_RECORDS: the JSON Patch.
+    #: For MEND_RECORD, MEND_RECORDS and tests: the JSON Patch.
     patch: str | None = None
     #: For SET_POLICY: the answer to failures of the stage; None: the author's.
     stage: str | None = None
@@ -116,10 +121,10 @@ class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
     error: bool = False
     #: For a rollout.
     rollout: Rollout | None = None
-    #: For a REDRIVE, and for each REDRIVE_RECORDS that it issues.
+    #: For a REDRIVE, and for each REDRIVE_RECORDS that it issues; a TEST_DEAD_LETTER has a slice.
     redrive: Redrive | None = None
     slice: RedriveSlice | None = None
-    #: Of a REDRIVE_RECORDS, only as the agent receives it.
+    #: Of a command with a slice, only as the agent receives it.
     dead_letters: ChosenDeadLetters | None = None
     #: The rollout or redrive that issued it.
     part_of: UUID | None = None
@@ -136,11 +141,22 @@ class CommandDelivered(Data, frozen=True, kw_only=True, tag=True):
     command: UUID
 
 
+class RecordTest(Data, frozen=True, kw_only=True):
+    """The result of a test of a record: the steps ran on it once, and the sink was not called."""
+
+    #: The rows that the sink would receive; 0 if it fails, or if a step leaves it out.
+    rows: Annotated[Count, Meta(description="The rows that the sink would receive.")] = 0
+    #: Why it fails; None: it passes.
+    failure: Annotated[Failure | None, Meta(description="Why it fails; null: it passes.")] = None
+
+
 class CommandApplied(Data, frozen=True, kw_only=True, tag=True):
     """An instance, or the server if there is none, has applied the command."""
 
     command: UUID
     detail: str | None = None
+    #: For TEST_RECORD and TEST_DEAD_LETTER.
+    test: RecordTest | None = None
 
 
 class CommandRefused(Data, frozen=True, kw_only=True, tag=True):

@@ -77,6 +77,8 @@ def evolve_command(state: CommandState, event: CommandEvent, at: At) -> CommandS
         case CommandDelivered():
             return _at_instance(state, CommandStatus.DELIVERED, at.instance, None, at)
         case CommandApplied():
+            if event.test is not None:
+                state = replace(state, test=event.test)
             return _at_instance(state, CommandStatus.APPLIED, at.instance, event.detail, at)
         case CommandRefused():
             return _at_instance(state, CommandStatus.REFUSED, at.instance, event.reason, at)

@@ -14,6 +14,7 @@ from arrester.domain.events import (
     CommandKind,
     Failure,
     PipelineDescribed,
+    RecordTest,
     Redrive,
     RedriveSlice,
     Rollout,
@@ -359,6 +360,8 @@ class CommandState(State, frozen=True, kw_only=True):
     expires_at: datetime
     #: Why it was refused, expired or cancelled; for an applied one, what was done.
     outcome: str | None = None
+    #: The result of a test of a record. Unset, it is not stored.
+    test: RecordTest | msgspec.UnsetType = msgspec.UNSET
     deliveries: tuple[Delivery, ...] = ()
     #: Of a redrive, and of a command that it issues: the checkpoint. Unset, they are not stored.
     redrive: Redrive | msgspec.UnsetType = msgspec.UNSET

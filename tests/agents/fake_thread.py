@@ -14,6 +14,7 @@ from arrester.agents.runtime.thread_protocol import (
     Outbox,
     PipelineCommand,
     PolicyCommand,
+    RecordTestAnswer,
     RedriveCommand,
     ThreadCommand,
     ThreadEnd,
@@ -25,6 +26,7 @@ from arrester.domain.events import (
     Event,
     EventData,
     PolicyChanged,
+    RecordTest,
     ResumeHow,
     Run,
     TaskPaused,
@@ -143,6 +145,9 @@ class FakeThread:
         key, how = command.key, command.how
         at = command.position if command.target is None else command.target
         self.resumes.append((key, how, at))
+        if how is TaskAct.TEST:
+            test = RecordTest(rows=2)
+            return RecordTestAnswer(applied=True, reason="the record passes", test=test)
         if not isinstance(how, ResumeHow):
             return self._answered(command.command, self._paused_by_hand(key, command.command))
         if key not in self.paused:

@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from arrester.controlplane import actions, queries
 from arrester.controlplane.views import redrive_progress
+from arrester.domain.commands.kinds import TESTS
 from arrester.domain.events import (
     CommandApplied,
     CommandKind,
@@ -20,7 +21,7 @@ from arrester.domain.events import (
     ResumeHow,
 )
 from arrester.domain.identity.dead_letter_ids import split_ids
-from arrester.domain.state.states import CommandState
+from arrester.domain.state.states import CommandState, if_set
 from arrester.domain.wire import dead_letter_columns
 from tests.dashboard.story import NA, Story
 from tests.patience import PATIENCE_SECONDS
@@ -81,6 +82,9 @@ def _apply(story: Story, command: CommandState, end: Event) -> None:
             story.report(RecordsHeld(task=key, held=0))
     elif command.kind is CommandKind.REDRIVE_RECORDS:
         _redrives(story, command)
+    elif command.kind in TESTS:
+        fails = "bad" in (if_set(command.patch) or "")
+        story.tests(command.id, rows=2, failure=NA if fails else None)
     elif command.kind is CommandKind.PAUSE_TASK:
         story.pauses_by_hand(key, command.id)
     elif command.kind is CommandKind.PAUSE_PIPELINE:

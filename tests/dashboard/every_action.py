@@ -92,7 +92,7 @@ def user_actions(story: Story) -> list[UserAction]:
 def _of_tasks(story: Story) -> list[UserAction]:
     resume, skip = story.pauses("resume"), story.pauses("skip")
     at, noted = story.pauses("at", held=9), story.pauses("noted")
-    mend = story.pauses("mend")
+    mend, tested = story.pauses("mend"), story.pauses("tested")
     patch = [{"op": "replace", "path": "/value", "value": "2013,1,1,9"}]
     story.skips("pause", 3)
     story.skips("spoilt", 1)
@@ -132,6 +132,33 @@ def _of_tasks(story: Story) -> list[UserAction]:
             ],
             kind="RESUME_AT",
             more=reason | {"position": "151975"},
+        ),
+        UserAction(
+            name="test-dead-letter",
+            page=reverse("dead-letter", args=["flights", spoilt_record]),
+            offered=f"{reverse('redrive-dialog')}?record=flights/{spoilt_record}",
+            url=reverse("test-dead-letter", args=["flights", spoilt_record]),
+            form={"patch": ""},
+            steps=[("click", "#redrive"), ("click", "#test-record")],
+            rest=(f"/api/dead-letters/flights/{spoilt_record}/test", {}),
+        ),
+        UserAction(
+            name="test-record",
+            page=reverse("task", args=[tested.digest]),
+            offered=reverse("mend-dialog", args=[tested.digest]),
+            url=reverse("test-record", args=[tested.digest]),
+            form={"patch": json.dumps(patch)},
+            steps=[
+                ("click", "#mend"),
+                ("click", "dialog [data-choose=json]"),
+                ("fill", "Record", json.dumps(RECORD | {"value": "2013,1,1,9"})),
+                ("click", "dialog [type=submit]"),
+                ("click", "#test-record"),
+            ],
+            rest=(
+                "/api/commands",
+                {"kind": "TEST_RECORD", "task": tested.digest, "patch": patch},
+            ),
         ),
         UserAction(
             name="mend",

@@ -32,6 +32,7 @@ from arrester.domain.events import (
     RecordFailed,
     RecordsDeadLettered,
     RecordsHeld,
+    RecordTest,
     ResumeHow,
     Run,
     StageDescribed,
@@ -322,6 +323,15 @@ class Story:
             CommandApplied(command=command),
             caused_by=command,
         )
+
+    def tests(self, command: UUID, *, rows: int = 0, failure: Failure | None = None) -> None:
+        """Report the result of a test of a record."""
+        test = RecordTest(rows=rows, failure=failure)
+        detail = f"the record passes the steps: {rows} rows for the sink"
+        if failure is not None:
+            cause = f"{failure.exception_class}: {failure.message}"
+            detail = f"the record fails at {failure.stage}: {cause}"
+        self.report(CommandApplied(command=command, detail=detail, test=test), caused_by=command)
 
     def pauses_by_hand(self, key: str, command: UUID) -> None:
         """Apply a command that pauses a task."""

@@ -8,15 +8,12 @@ from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.journal.entries import Chunk
 from arrester.agents.journal.task_ledger import TaskLedger
 from arrester.agents.runtime.thread_protocol import PipelineCommand, PolicyCommand, TaskCommand
-from arrester.domain.commands.kinds import TASK_KINDS, TaskAct
-from arrester.domain.commands.refusals.tasks import (
-    NEEDS_FAILED_RECORD,
-    key_refusal,
-    target_refusal,
-)
+from arrester.domain.commands.kinds import NEEDS_FAILED_RECORD, TASK_KINDS, TaskAct
+from arrester.domain.commands.refusals.tasks import key_refusal, target_refusal
 from arrester.domain.events import (
     PipelinePaused,
     PipelineResumed,
+    RecordTest,
     ResumeHow,
     TaskRestarted,
     TaskResumed,
@@ -24,6 +21,8 @@ from arrester.domain.events import (
 from arrester.domain.plural import plural
 from arrester.domain.state.states import PipelinePause
 
+#: The most characters of a failure in the result of a test.
+_MESSAGE_CHARACTERS = 300
 #: Why the state of a task forbids what an agent is to do with it: the rules of the server.
 _REFUSALS = {each.how: each.refusal for each in TASK_KINDS.values() if each.how}
 
@@ -58,6 +57,14 @@ def pipeline_event(
         return paused, "paused: no micro-batch and no held record begins"
     end = "it is resumed" if paused.until is None else f"{paused.until:%Y-%m-%d %H:%M:%S} UTC"
     return paused, f"PAUSED until {end}"
+
+
+def tested_detail(test: RecordTest) -> str:
+    """Return the result of a test of a record in one line."""
+    if test.failure is None:
+        return f"the record passes the steps: {plural(test.rows, 'row')} for the sink"
+    text = f"{test.failure.exception_class}: {test.failure.message}".strip(": ").splitlines()[0]
+    return f"the record fails at {test.failure.stage}: {text[:_MESSAGE_CHARACTERS]}"
 
 
 def resume_detail(task: TaskLedger, requested: TaskCommand, skipped: Chunk | None) -> str:
@@ -99,7 +106,7 @@ def task_command_refusal(task: TaskLedger, requested: TaskCommand, *, keyed: boo
     forbidden = _REFUSALS[requested.how](state)
     if forbidden is None and requested.how is TaskAct.PAUSE:
         forbidden = key_refusal(state.id, keyed=keyed)
-    if forbidden is not None or not isinstance(requested.how, ResumeHow):
+    if forbidden is not None or requested.how is TaskAct.PAUSE:
         return forbidden
     if requested.position is not None and requested.position != state.position:
         held_at = f"{state.id.printed} is held at position {state.position}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -34,13 +34,19 @@ class FoundDeadLetters:
     """The dead letters of a command, to be processed once more."""
 
     selected: SelectedDeadLetters
-    #: The answer to the command: also what was not found or cannot be processed.
-    detail: str
+    requested: int
+    #: What was not found or cannot be processed.
+    problems: Sequence[str]
 
     @property
     def redriven(self) -> int:
         """How many are processed once more."""
         return self.selected.result.redriven
+
+    @property
+    def detail(self) -> str:
+        """The answer to a command that processes them, in one line."""
+        return "; ".join([f"{self.redriven:,} of {self.requested:,} redriven", *self.problems])
 
 
 @contextmanager
@@ -70,8 +76,9 @@ def find_dead_letters(
         if chosen.patch is not None:
             rows, failed = _patched(rows, JsonPatch(chosen.patch))
         with redriver.select(rows) as selected:
-            detail = _detail(len(request.ids), selected, failed, stored)
-            yield FoundDeadLetters(selected=selected, detail=detail)
+            requested = len(request.ids)
+            problems = _problems(requested, selected, failed, stored)
+            yield FoundDeadLetters(selected=selected, requested=requested, problems=problems)
 
 
 def _patched(rows: DataFrame, patch: JsonPatch) -> tuple[DataFrame, list[InvalidDeadLetter]]:
@@ -91,16 +98,16 @@ def _patched(rows: DataFrame, patch: JsonPatch) -> tuple[DataFrame, list[Invalid
     return rows.sparkSession.createDataFrame(changed, SCHEMA), list(failed.values())
 
 
-def _detail(
+def _problems(
     requested: int,
     selected: SelectedDeadLetters,
     failed: list[InvalidDeadLetter],
     stored: StoredDeadLetters,
-) -> str:
-    """Return the answer to the command, in one line."""
+) -> list[str]:
+    """Return what cannot be processed once more, and why."""
     result = selected.result
     invalid = result.invalid + len(failed)
-    parts = [f"{result.redriven:,} of {requested:,} redriven"]
+    parts = []
     if result.taken_before:
         parts.append(f"{result.taken_before:,} taken by an earlier redrive")
     if invalid:
@@ -109,7 +116,7 @@ def _detail(
     if missing := requested - result.redriven - result.taken_before - invalid:
         parts.append(f"{missing:,} not found at the destination")
     parts += map(_unreadable, stored.unreadable[:3])
-    return "; ".join(parts)
+    return parts
 
 
 def _unreadable(file: UnreadableFile) -> str:

@@ -32,6 +32,7 @@ from arrester.agents.run.commands.answers import (
 )
 from arrester.agents.run.commands.dead_letters_of_skips import SkipDeadLetters
 from arrester.agents.run.commands.record_mender import RecordMender
+from arrester.agents.run.commands.record_tester import RecordTester
 from arrester.agents.run.micro_batch.processor import Processor
 from arrester.agents.runtime.thread_protocol import PipelineCommand, PolicyCommand, TaskCommand
 from arrester.agents.spark.errors import Problem
@@ -61,6 +62,7 @@ class CommandHandler:
     held_store: HeldStore
     skip_dead_letters: SkipDeadLetters
     mender: RecordMender
+    tester: RecordTester
     event_factory: EventFactory
     #: errors.retries.limit
     retries: int
@@ -78,8 +80,9 @@ class CommandHandler:
         if isinstance(command, PipelineCommand):
             self.journal.check_owned()
             return self._pause_pipeline(command, datetime.now(UTC))
-        # Rows of a chunk that may be written must not be skipped as well.
-        self.processor.finish_open_chunks()
+        if command.how is not TaskAct.TEST:
+            # Rows of a chunk that may be written must not be skipped as well.
+            self.processor.finish_open_chunks()
         self.journal.check_owned()
         return self._apply_task_command(command, datetime.now(UTC))
 
@@ -164,6 +167,8 @@ class CommandHandler:
         match requested.how:
             case TaskAct.PAUSE:
                 return self._pause(requested, at)
+            case TaskAct.TEST:
+                return self.tester.test(task, requested.patch)
             case ResumeHow.MEND:
                 return self._mend(task, requested, requested.patch or "", at)
             case ResumeHow.RETRY | ResumeHow.SKIP | ResumeHow.AT | ResumeHow.RESTART:
@@ -234,9 +239,10 @@ class CommandHandler:
     def _record_refused(
         self, requested: TaskCommand | PolicyCommand | PipelineCommand, reason: str
     ) -> CommandAnswer:
-        if requested.command is not None:
-            return self.refuse(requested.command, reason)
-        return CommandAnswer(applied=False, reason=reason)
+        is_test = isinstance(requested, TaskCommand) and requested.how is TaskAct.TEST
+        if requested.command is None or is_test:
+            return CommandAnswer(applied=False, reason=reason)
+        return self.refuse(requested.command, reason)
 
     def _record_applied(
         self,

@@ -66,31 +66,44 @@ class RecordMender:
         Raises RecordNotMended, also if the changed record had another task or position: it could
         not keep its place. Reading, changing and writing may raise any other exception.
         """
-        if task.cursor is None or task.stopped_by is None or task.stopped_by.position is None:
-            raise RecordNotMended("it has no record with a known position")
-        if wrong := unsupported_columns(self.pipeline.source.schema):
-            raise RecordNotMended(f"{', '.join(wrong)} cannot be read from JSON as it was")
-        entry, number = task.cursor.entry, self.journal.next_number
+        number = self.journal.next_number
         with self.jobs.of_held_records():
-            rows = self._changed(task, patch)
-            self._check(task, rows)
+            rows = self.changed(task, patch)
+            assert task.cursor is not None and task.stopped_by is not None
+            entry, position = task.cursor.entry, task.stopped_by.position
+            assert position is not None
             row, by = F.col(PARSED_ROW).alias(ROW), F.lit(number).alias(MENDED_BY)
             changed = rows.select(TASK, POSITION, row, by)
             name = self.held_store.save_again(changed, order=entry)
-        position = task.stopped_by.position
         # The rows that they replace are counted.
         held = HeldCount(task=task.state.id.key, count=0, first=position, last=position)
         mended = MendedRecord(entry=entry, position=position, by=number)
         return SavedMend(mended=mended, folder=name, held=held)
 
-    def _changed(self, task: TaskLedger, patch: str) -> DataFrame:
+    def changed(self, task: TaskLedger, patch: str | None) -> DataFrame:
+        """Return the rows of the record that stopped a task, changed: TASK, POSITION, PARSED_ROW.
+
+        Without a patch, they are as they were. Raises as `save` does; nothing is saved.
+        """
+        if task.cursor is None or task.stopped_by is None or task.stopped_by.position is None:
+            raise RecordNotMended("it has no record with a known position")
+        if wrong := unsupported_columns(self.pipeline.source.schema):
+            raise RecordNotMended(f"{', '.join(wrong)} cannot be read from JSON as it was")
+        rows = self._changed(task, patch)
+        self._check(task, rows)
+        return rows
+
+    def _changed(self, task: TaskLedger, patch: str | None) -> DataFrame:
         """Return the changed rows: TASK, POSITION, PARSED_ROW and PROBLEM."""
         chunk = first_record(self.held_store, self.journal.ledger, task.state.id.key)
         rows = self.held_store.rows(self.journal.ledger, [chunk])
         text = F.expr(row_as_json(ROW, self.pipeline.source.schema)).alias(_TEXT)
         found = rows.select(TASK, POSITION, text).collect()
-        apply = JsonPatch(patch).apply
-        changed = [(row[TASK], row[POSITION], apply(row[_TEXT])) for row in found]
+        change = None if patch is None else JsonPatch(patch).apply
+        changed = [
+            (row[TASK], row[POSITION], change(row[_TEXT]) if change else row[_TEXT])
+            for row in found
+        ]
         frame = local_frame(self.held_store.spark, changed, _CHANGED)
         return with_parsed_rows(frame, _TEXT, self.pipeline.source.schema)
 

@@ -105,7 +105,7 @@ class Processor:
         self.slow_path.judge.rules.forget_answers()
         self.meter.settle(batch - 1)
         self.finish_open_chunks()
-        self._refresh_schemas()
+        self.refresh_schemas()
         self.begun_batch = max(batch, self.begun_batch)
         began = time.monotonic()
         with self.jobs.of_batch(batch):
@@ -118,7 +118,7 @@ class Processor:
         self.last_batch = max(batch, self.last_batch)
         self.awaited_batch = None
 
-    def _refresh_schemas(self) -> None:
+    def refresh_schemas(self) -> None:
         """Ask registries for further schemas. A registry that does not answer changes nothing."""
         changed = [framed.refresh() for framed in self.pipeline.framed.values()]
         if any(changed):
@@ -220,7 +220,7 @@ class Processor:
         """Give held records to the steps and the sink; return the number of those taken."""
         self.slow_path.judge.rules.forget_answers()
         is_open = bool(self._ledger.open_chunks)
-        self._refresh_schemas()
+        self.refresh_schemas()
         with self.jobs.of_held_records():
             self.jobs.phase("read")
             with self.stoppable.set():

@@ -158,14 +158,14 @@ class SlowPathWriter:
         rules.discard_undecided()
         if not evaluated.failed:
             return Decision()
-        self._check_registries(evaluated)
+        self.check_registries(evaluated)
         decision = self.judge.decide(evaluated.failures, self._stopped_at(input))
         if decision.fatal is not None:
             self.judge.log(decision)
             raise RecordFatal(decision.fatal, decision.outage, redaction=rules.redaction)
         return decision
 
-    def _check_registries(self, evaluated: Evaluated) -> None:
+    def check_registries(self, evaluated: Evaluated) -> None:
         """Raise SchemaRegistryUnavailable, retried as the source's, if a schema may be missing."""
         for number, framed in self.pipeline.framed.items():
             if framed.unavailable is not None and evaluated.failures.has_failed_at([number]):

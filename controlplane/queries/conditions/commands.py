@@ -15,7 +15,7 @@ from arrester.controlplane.queries.conditions import condition
 from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.controlplane.queries.conditions.condition import Condition
 from arrester.controlplane.views import row_mapping
-from arrester.domain.commands.kinds import KINDS
+from arrester.domain.commands.kinds import KINDS, TESTS
 from arrester.domain.commands.verdict import Outcome, Verdict, newest_verdict
 from arrester.domain.state.states import CommandState, CommandStatus
 
@@ -25,7 +25,9 @@ ANSWER_WITHIN = timedelta(seconds=10)
 RECENT = timedelta(hours=24)
 OPEN = frozenset({AlertCause.COMMANDS_UNANSWERED})
 VAIN = frozenset({AlertCause.COMMAND_EXPIRED, AlertCause.FAILED_AGAIN})
-_RECENT = "issued_at >= %s AND status IN ('EXPIRED', 'APPLIED')"
+#: A test changes nothing, and the person who issued it has its result.
+_TESTS = ", ".join(f"'{kind.value}'" for kind in TESTS)
+_RECENT = f"issued_at >= %s AND status IN ('EXPIRED', 'APPLIED') AND kind NOT IN ({_TESTS})"
 _NEWEST = f"""id IN (
     SELECT id FROM (
         SELECT id, row_number() OVER (

@@ -12,11 +12,11 @@ import msgspec
 from msgspec import Meta
 
 from arrester.controlplane.queries import ownership, paging, sql
-from arrester.controlplane.queries.current_state import commands
 from arrester.controlplane.queries.current_state.task_grid import NO_RUN
 from arrester.controlplane.queries.failure_history import history
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import live_checkpoints, row_mapping
+from arrester.domain.commands.kinds import TESTS
 from arrester.domain.commands.verdict import Verdict, newest_verdict
 from arrester.domain.errors import InvalidValue
 from arrester.domain.events import StoredEvent
@@ -116,11 +116,15 @@ def task(digest: str) -> TaskDetail:
     instances = row_mapping.INSTANCES.load(
         "application = %s AND id = %s", [id.application, *runs_on]
     )
-    newest = commands.commands(id.application, task=digest, limit=1).rows
+    # A test changes nothing: the verdict on the command before it is still that on the task.
+    about_it = "application = %s AND task = %s AND kind <> ALL(%s)"
+    parameters = [id.application, UUID(id.digest), [kind.value for kind in TESTS]]
+    newest = row_mapping.COMMANDS.load(
+        f"{about_it} ORDER BY issued_at DESC, id DESC LIMIT 1", parameters
+    )
     # However many were refused since it was issued.
     waiting = row_mapping.COMMANDS.load(
-        "application = %s AND task = %s AND open ORDER BY issued_at, id LIMIT 1",
-        [id.application, UUID(id.digest)],
+        f"{about_it} AND open ORDER BY issued_at, id LIMIT 1", parameters
     )
     return TaskDetail(
         state=state,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -90,6 +91,33 @@ class RedriveView(base.RestView):
             redrive=redrive,
             actor=request.user.get_username(),
             reason=given.get("reason"),
+            command=base.act_id(request, given),
+        )
+        return Response(CommandSerializer(state).data, status=201 if state.status.final else 202)
+
+
+class NewTestSerializer(serializers.Serializer[Any]):
+    """The change to test."""
+
+    id = serializers.UUIDField(required=False, help_text=base.AN_ID)
+    patch = field_types.patch_field("of the record; without: as it is")
+
+
+class DeadLetterTestView(base.RestView):
+    """Tests of dead letters."""
+
+    @base.acts(NewTestSerializer, {201: CommandSerializer, 202: CommandSerializer}, REFUSED)
+    def post(self, request: Request, application: str, id: str) -> Response:
+        """Let the pipeline run its steps once on a dead letter: 202 with the command.
+
+        Nothing else happens. Poll the command for its `test`. 409 if the state forbids it.
+        """
+        given = base.values(NewTestSerializer, request.data)
+        state = actions.test_dead_letter(
+            application,
+            id,
+            actor=request.user.get_username(),
+            patch=None if given.get("patch") is None else json.dumps(given["patch"]),
             command=base.act_id(request, given),
         )
         return Response(CommandSerializer(state).data, status=201 if state.status.final else 202)

@@ -63,6 +63,13 @@ document.addEventListener("change", (event) => {
   else field.removeAttribute("pattern");
 });
 
+// The result of a test belongs to the patch that was tested: it goes with the next change.
+document.addEventListener("input", (event) => {
+  const result = document.getElementById(event.target.dataset.outdates ?? "");
+  // A copy: an answer that is on its way has no place any more.
+  if (result) result.outerHTML = '<div id="record-test" role="status"></div>';
+});
+
 // The button to shut down is disabled until the application's name is typed.
 document.addEventListener("input", (event) => {
   const form = event.target.closest("form[data-confirm]");

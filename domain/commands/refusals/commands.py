@@ -7,7 +7,13 @@ from dataclasses import replace
 from msgspec import UNSET
 
 from arrester.domain.commands.agent_versions import unknown_command
-from arrester.domain.commands.kinds import KINDS, TASK_KINDS, TaskAct
+from arrester.domain.commands.kinds import (
+    KINDS,
+    NEEDS_FAILED_RECORD,
+    TASK_KINDS,
+    TESTS,
+    TaskAct,
+)
 from arrester.domain.commands.recipients import instance_of_run, open_commands
 from arrester.domain.commands.refusals.in_progress import in_progress
 from arrester.domain.commands.refusals.pipelines import (
@@ -21,11 +27,7 @@ from arrester.domain.commands.refusals.shutdowns import (
     application_in_progress,
     shutdown_refusal,
 )
-from arrester.domain.commands.refusals.tasks import (
-    NEEDS_FAILED_RECORD,
-    key_refusal,
-    target_refusal,
-)
+from arrester.domain.commands.refusals.tasks import key_refusal, target_refusal
 from arrester.domain.commands.request import CommandRequest
 from arrester.domain.events import CommandKind, ResumeHow, Rollout
 from arrester.domain.identity.names import TaskId
@@ -65,7 +67,7 @@ def _refusal_of_kind(requested: CommandRequest, state: StreamState) -> str | Non
             return restart_pipeline_refusal(requested, state)
         case CommandKind.PAUSE_PIPELINE | CommandKind.RESUME_PIPELINE:
             return pause_pipeline_refusal(requested, state)
-        case CommandKind.REDRIVE | CommandKind.REDRIVE_RECORDS:
+        case CommandKind.REDRIVE | CommandKind.REDRIVE_RECORDS | CommandKind.TEST_DEAD_LETTER:
             return redrive_refusal(requested, state)
         case CommandKind.START_APPLICATION:
             return _start_refusal(state)
@@ -122,7 +124,8 @@ def _refusal_for_task(requested: CommandRequest, id: TaskId, state: StreamState)
     if _is_latched(state) and requested.kind is not CommandKind.DISMISS_TASK:
         return f"{state.application.name} is LATCHED; start the application first"
     for command in open_commands(state):
-        if command.task == id:
+        # No other command waits for a test, which changes nothing.
+        if command.task == id and (command.kind not in TESTS or requested.kind in TESTS):
             return in_progress(command, "for this task")
     return None
 
@@ -144,6 +147,8 @@ def _task_refusal(requested: CommandRequest, id: TaskId, state: StreamState) -> 
     verb = NEEDS_FAILED_RECORD.get(row.how)
     if verb is not None and task.failure is None:
         return f"{id.printed} was paused by hand; there is no failed record to {verb}"
+    if row.how is TaskAct.TEST and not row.recipients(requested, state):
+        return f"no instance runs {id.pipeline}, and only a running pipeline can test a record"
     return target_refusal(task, requested.target)
 
 

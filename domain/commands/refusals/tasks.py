@@ -6,14 +6,8 @@ state when it applies the command.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from arrester.domain.events import ResumeHow
 from arrester.domain.identity.names import TaskId
 from arrester.domain.state.states import TaskState, TaskStatus
-
-#: What these do with the record that stopped the task.
-NEEDS_FAILED_RECORD: Mapping[object, str] = {ResumeHow.SKIP: "skip", ResumeHow.MEND: "change"}
 
 
 def pause_refusal(task: TaskState) -> str | None:

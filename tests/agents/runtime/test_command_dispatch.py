@@ -37,6 +37,7 @@ from arrester.domain.events import (
     EventData,
     InstanceStopped,
     PolicyChanged,
+    RecordTest,
     RedriveSlice,
     ResumeHow,
     ThreadDied,
@@ -253,6 +254,21 @@ def test_a_pause_and_a_position_reach_their_task(runtime: Runtime, operator: Ope
         *(("EWR", TaskAct.PAUSE, 7), ("EWR", TaskAct.PAUSE, 7)),
         *(("JFK", ResumeHow.AT, 9), ("JFK", ResumeHow.MEND, 7)),
     ]
+
+
+def test_a_test_is_answered_with_its_result_and_runs_again_in_another_instance(
+    runtime: Runtime, operator: Operator
+) -> None:
+    thread = begin(runtime)
+    test = operator.requested(CommandKind.TEST_RECORD, patch="[]")
+    result = CommandApplied(
+        command=test.command, detail="the record passes", test=RecordTest(rows=2)
+    )
+    assert operator.answered(test) == [delivered(test), result]
+    # It is not in the checkpoint: after a kill, the next instance runs it once more.
+    assert thread.answer_to(test.command) is None
+    operator.relay(test)
+    assert thread.resumes == [("JFK", TaskAct.TEST, 7)]
 
 
 def test_a_redrive_reaches_its_run_with_its_dead_letters(

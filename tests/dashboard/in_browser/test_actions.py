@@ -52,6 +52,10 @@ def test_allowed_actions_are_performed_with_the_mouse(
                     break
                 page.wait_for_timeout(50)
             assert done() > before, action
+            if action.name in ("test-record", "test-dead-letter"):
+                # The dialog has the result.
+                expect(page.locator("#record-test")).to_contain_text("waits for the instance")
+                continue
             expect(page.get_by_role("dialog")).to_be_hidden()
     fold_stream.fold_stream("test")
     assert queries.application("test").state.failed == 1

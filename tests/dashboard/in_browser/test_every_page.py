@@ -42,7 +42,7 @@ PEOPLE = {"viewer": "ben", "operator": "ana", "admin": "ada"}
 NO_PAGES = {
     "assign-dialog", "filter-dialog", "owner-rule-dialog",
     "discard-dialog", "edit-record-dialog", "preview-redrive", "redrive-dialog", "review-record",
-    "mend-dialog", "review-mend",
+    "mend-dialog", "review-mend", "test-result",
     "dead-letter-record", "dismiss-entry-dialog", "dismiss-many-dialog", "dismiss-task-dialog",
     "export", "groups-dialog", "healthz", "limits-dialog", "live", "login", "logout", "metrics",
     "mute-dialog", "pause-dialog", "policy-dialog", "problems", "readyz", "restart-pipeline-dialog",

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from arrester.controlplane import queries
 from tests.dashboard.browser import open_live
-from tests.dashboard.story import RECORD, Story
+from tests.dashboard.story import NA, RECORD, Story
 
 pytestmark = pytest.mark.e2e
 
@@ -33,6 +33,33 @@ def test_a_failed_record_is_edited_reviewed_and_sent(page: Page, story: Story) -
     command = queries.commands().rows[0]
     assert (command.actor, command.reason) == ("ana", "a typo")
     assert command.patch == '[{"op":"replace","path":"/dep_delay","value":9}]'
+
+
+def test_an_edited_record_is_tested_in_its_review(page: Page, story: Story) -> None:
+    task = story.pauses("JFK")
+    open_live(page, reverse("task", args=[task.digest]))
+    dialog = page.get_by_role("dialog")
+    for value, failure, text in (("9", NA, "Failed at deserialize"), ("8", None, "Passed")):
+        page.get_by_role("button", name="Edit record and resume").click()
+        dialog.get_by_role("button", name="JSON").click()
+        dialog.locator("textarea[name=text]").fill(json.dumps(RECORD | {"dep_delay": int(value)}))
+        dialog.get_by_role("button", name="Review changes").click()
+        result = dialog.locator("#record-test")
+        # The result belongs to this change.
+        expect(result).to_have_text("")
+        test = dialog.get_by_role("button", name="Test record")
+        test.click()
+        expect(result).to_contain_text("waits for the instance")
+        story.tests(queries.commands().rows[0].id, rows=2, failure=failure)
+        expect(result).to_contain_text(text)
+        expect(test).to_be_focused()
+        if failure is not None:
+            page.keyboard.press("Escape")
+    dialog.get_by_label("Reason").fill("a typo")
+    dialog.get_by_role("button", name="Change record and resume").click()
+    expect(dialog).to_be_hidden()
+    kinds = [each.kind.value for each in queries.commands().rows]
+    assert kinds == ["MEND_RECORD", "TEST_RECORD", "TEST_RECORD"]
 
 
 def test_fields_are_edited_in_their_texts_and_types_are_checked(page: Page, story: Story) -> None:

@@ -13,10 +13,10 @@ from django.utils.html import escape
 from redis import Redis
 
 from arrester.controlplane import actions, queries
-from arrester.domain.events import CommandKind
+from arrester.domain.events import CommandKind, CommandRefused
 from arrester.domain.state.states import ApplicationStatus, CommandStatus
 from tests.dashboard.accounts import logged_in, make_superuser, make_user
-from tests.dashboard.story import POLICIES, RECORD, Story
+from tests.dashboard.story import NA, POLICIES, RECORD, TYPO, Story
 
 HTMX = {"HX-Request": "true"}
 
@@ -202,6 +202,63 @@ def test_the_record_that_stopped_a_task_is_edited_and_reviewed(
     page = operator.get(reverse("command", args=[command.id])).content.decode()
     assert escape(patch) in page
     assert press(operator, url, patch=patch, reason="a typo")[0] == 409
+
+
+def test_an_edited_record_is_tested_before_it_is_sent(flights: Story, operator: Client) -> None:
+    held = flights.pauses("JFK")
+    url = reverse("test-record", args=[held.digest])
+    record = json.dumps(RECORD | {"dep_delay": 9})
+    review = reverse("review-mend", args=[held.digest])
+    text = operator.post(review, {"text": record}).content.decode()
+    assert f'hx-post="{url}"' in text and "A test is not possible" not in text
+    patch = '[{"op":"replace","path":"/dep_delay","value":9}]'
+
+    def shown() -> str:
+        return operator.get(result).content.decode()
+
+    status, text = press(operator, url, patch=patch)
+    command = queries.commands().rows[0]
+    result = reverse("test-result", args=[command.id])
+    assert (command.kind, command.patch, command.reason) == ("TEST_RECORD", patch, None)
+    assert status == 200 and f'hx-get="{result}"' in text and "waits for the instance" in text
+    # A second click shows the same test; another change waits for its end.
+    assert press(operator, url, patch=patch) == (200, text)
+    status, other = press(operator, url, patch=patch.replace("9", "8"))
+    assert status == 409 and "Not tested: TEST_RECORD by ana is already in progress" in other
+    # Neither the page nor the other commands wait for a test.
+    page = operator.get(reverse("task", args=[held.digest])).content.decode()
+    assert 'id="resume"' in page and "Last command" not in page
+    flights.fetches(command.id)
+    assert "runs the steps after its current micro-batch" in shown()
+    flights.tests(command.id, rows=2)
+    assert "Passed" in shown() and "2 rows" in shown() and "hx-get" not in shown()
+    for failure, text in ((TYPO, "Failed with the same cause at"), (NA, "Failed at")):
+        press(operator, url, patch=patch)
+        command = queries.commands().rows[0]
+        result = reverse("test-result", args=[command.id])
+        flights.tests(command.id, failure=failure)
+        assert text in shown() and escape(failure.message) in shown()
+    press(operator, url, patch=patch)
+    command = queries.commands().rows[0]
+    flights.report(CommandRefused(command=command.id, reason="<i>away</i>"), caused_by=command.id)
+    text = operator.get(reverse("test-result", args=[command.id])).content.decode()
+    assert "Not tested: &lt;i&gt;away&lt;/i&gt;." in text
+    assert press(operator, url, patch="[]")[0] == 400
+    assert queries.task(held.digest).last_command is None
+
+
+def test_a_test_that_is_not_possible_is_not_offered(flights: Story, operator: Client) -> None:
+    held = flights.pauses("JFK")
+    review = reverse("review-mend", args=[held.digest])
+    flights.stops()
+    text = operator.post(review, {"text": json.dumps(RECORD | {"dep_delay": 9})}).content.decode()
+    assert "A test is not possible: no instance runs delays, and only a running pipeline" in text
+    assert 'disabled aria-describedby="why-no-test"' in text
+    status, text = press(operator, reverse("test-record", args=[held.digest]), patch="[1]")
+    assert status == 400
+    patch = '[{"op":"replace","path":"/dep_delay","value":9}]'
+    status, text = press(operator, reverse("test-record", args=[held.digest]), patch=patch)
+    assert status == 409 and "Not tested: no instance runs delays" in text
 
 
 def test_a_running_task_is_paused_until_a_time(flights: Story, operator: Client) -> None:

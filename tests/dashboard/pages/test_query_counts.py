@@ -42,6 +42,7 @@ NO_PAGES = {
     "schema", "set-policy", "shut-down", "shut-down-instance", "skip", "start", "start-rollout",
     "mend", "preview-redrive", "review-mend", "review-record", "start-redrive",
     "test-error", "withdraw-role",
+    "api-test-dead-letter", "test-dead-letter", "test-record", "test-result",
 }  # fmt: skip
 #: Of the log and its partitions, in this transaction.
 SCANS = """

@@ -19,6 +19,7 @@ from arrester.controlplane import dead_letter_records, queries
 from arrester.controlplane.dead_letter_records import Record, State
 from arrester.controlplane.queries import DeadLetter, DeadLetterFilter
 from arrester.controlplane.redis import redis_client
+from arrester.controlplane.views import redrive_progress
 from arrester.domain.events import Body, CommandKind, RecordsHeld, RecordsRedriven
 from arrester.domain.identity import redis_keys
 from arrester.domain.state.states import CommandStatus
@@ -247,6 +248,43 @@ def test_a_record_is_edited_and_its_changes_are_reviewed(
     assert "<del>9.25</del><ins>7.5</ins>" in text
     assert f'name="record" value="flights/{one.id}"' in text and "Redrive 1 dead letter" in text
     assert redrives() == []
+
+
+def test_a_dead_letter_is_tested_in_the_dialog_of_its_redrive(
+    flights: Story, rows: list[DeadLetter], operator: Client
+) -> None:
+    one, other = rows[0].id, rows[1].id
+    url = reverse("test-dead-letter", args=["flights", one])
+    text = dialog(operator, record=f"flights/{one}")
+    assert f'hx-post="{url}"' in text and "A test is not possible" not in text
+    assert "test-record" not in dialog(operator, record=[f"flights/{one}", f"flights/{other}"])
+
+    def tested(url: str, patch: str = "") -> tuple[int, str]:
+        response = operator.post(url, {"patch": patch})
+        return response.status_code, response.content.decode()
+
+    status, text = tested(url, PATCH)
+    [command] = queries.commands().rows
+    assert (command.kind, command.patch, command.task) == ("TEST_DEAD_LETTER", PATCH, None)
+    assert status == 200 and reverse("test-result", args=[command.id]) in text
+    chosen = redrive_progress.chosen(command)
+    assert chosen is not None and (chosen.ids.hex(), chosen.patch) == (one, PATCH)
+    assert tested(url, PATCH) == (200, text)
+    for again in (tested(url), tested(reverse("test-dead-letter", args=["flights", other]), PATCH)):
+        assert again[0] == 409 and "TEST_DEAD_LETTER by ana is already in progress" in again[1]
+    # A redrive does not wait for a test.
+    assert "Not now" not in dialog(operator, record=f"flights/{other}")
+    flights.tests(command.id, rows=1)
+    assert "Passed" in operator.get(reverse("test-result", args=[command.id])).content.decode()
+    body = {"patch": json.loads(PATCH)}
+    path = f"/api/dead-letters/flights/{one}/test"
+    issued = operator.post(path, body, "application/json")
+    assert (issued.status_code, issued.json()["status"]) == (202, "ISSUED")
+    flights.tests(issued.json()["id"])
+    flights.stops()
+    text = dialog(operator, record=f"flights/{one}")
+    assert "A test is not possible: no live instance runs delays on the checkpoint" in text
+    assert tested(url, "[1]")[0] == 400 and tested(url, PATCH)[0] == 409
 
 
 def test_the_record_of_the_log_is_edited_without_a_configured_folder(

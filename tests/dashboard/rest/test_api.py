@@ -287,6 +287,23 @@ def test_a_task_is_resumed_at_a_position_and_paused_by_command(
     assert 290 <= row["pause_seconds_left"] <= 300
 
 
+def test_a_record_is_tested_by_rest(flights: Story, operator: Client) -> None:
+    patch = [{"op": "replace", "path": "/dep_delay", "value": 9}]
+    asked = {"kind": "TEST_RECORD", "task": flights.pauses("JFK").digest}
+    status, problem = command(operator, **asked, patch=[{"op": "test"}])
+    assert (status, problem["field"]) == (400, "patch")
+    status, issued = command(operator, **asked, patch=patch)
+    assert (status, issued["test"], json.loads(issued["patch"])) == (202, None, patch)
+    flights.tests(issued["id"], failure=NA)
+    found = read(operator, f"commands/{issued['id']}")
+    assert (found["status"], found["verdict"], found["test"]["rows"]) == ("APPLIED", None, 0)
+    assert found["test"]["failure"]["fingerprint"] == NA.fingerprint
+    status, issued = command(operator, **asked, patch=patch)
+    flights.tests(issued["id"], rows=2)
+    found = read(operator, f"commands/{issued['id']}")
+    assert found["test"] == {"rows": 2, "failure": None}
+
+
 def test_a_policy_is_set_and_removed_by_rest(flights: Story, operator: Client) -> None:
     asked = {"kind": "SET_POLICY", "application": "flights", "pipeline": "delays", "reason": "x"}
     status, problem = command(operator, **asked, stage="produce")

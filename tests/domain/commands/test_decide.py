@@ -52,6 +52,7 @@ from tests import histories
 from tests.histories import APPLICATION, INSTANCE, JFK, NOON, OTHER_INSTANCE
 
 ID, OTHER_ID = UUID(int=1), UUID(int=2)
+WITH_SLICE = (CommandKind.REDRIVE_RECORDS, CommandKind.TEST_DEAD_LETTER)
 PAUSED = [*histories.started(), *histories.paused()]
 
 
@@ -71,7 +72,7 @@ def request(kind: CommandKind, task: TaskId | None) -> CommandRequest:
         stage=about,
         checkpoint=about if KINDS[kind].subject is Subject.DEAD_LETTERS else None,
         redrive=Redrive(records=1) if kind is CommandKind.REDRIVE else None,
-        slice=RedriveSlice(first=0, count=1) if kind is CommandKind.REDRIVE_RECORDS else None,
+        slice=RedriveSlice(first=0, count=1) if kind in WITH_SLICE else None,
         rollout=Rollout(tasks=1) if kind in ROLLOUTS else None,
         instance=INSTANCE if kind is CommandKind.SHUT_DOWN_INSTANCE else None,
     )
@@ -271,7 +272,28 @@ def test_a_task_of_an_older_agent_gets_no_command_that_the_agent_does_not_know()
     given_ = Given(older, *PAUSED[1:])
     why = "the agent of instance driver, pid 7, is too old: it does not know MEND_RECORD"
     assert given_.refuses(CommandKind.MEND_RECORD, task=JFK) == why
+    why = why.replace("MEND", "TEST")
+    assert given_.refuses(CommandKind.TEST_RECORD, task=JFK) == why
     assert len(given_.when(CommandKind.SKIP_RECORD, task=JFK)) == 1
+
+
+def test_a_test_needs_a_run_and_delays_no_other_command() -> None:
+    test = CommandKind.TEST_RECORD
+    [tested] = Given(*PAUSED).when(test, task=JFK)
+    assert isinstance(tested, CommandIssued) and tested.instances == (INSTANCE,)
+    waiting = Given(*PAUSED, issued(test))
+    assert waiting.refuses(test, task=JFK).startswith("TEST_RECORD by ben is already in progress")
+    assert len(waiting.when(CommandKind.MEND_RECORD, task=JFK)) == 1
+    # The task is about to continue.
+    assert "MEND_RECORD by ben" in Given(*PAUSED, issued(CommandKind.MEND_RECORD)).refuses(
+        test, task=JFK
+    )
+    gone = Given(*PAUSED, histories.event(InstanceLost(last_heard=NOON), run=None))
+    why = "no instance runs delays, and only a running pipeline can test a record"
+    assert gone.refuses(test, task=JFK) == why
+    by_hand = Given(*histories.started(), histories.event(TaskPaused(task="JFK", position=None)))
+    why = "delays_JFK was paused by hand; there is no failed record to test"
+    assert by_hand.refuses(test, task=JFK) == why
 
 
 def test_a_task_of_an_older_checkpoint_gets_no_command_but_its_dismissal() -> None:

@@ -27,6 +27,8 @@ MORE_FILES = {
     CommandKind.DISMISS_TASK: 6,
     CommandKind.SET_POLICY: 5,
     CommandKind.PAUSE_TASK: 6,
+    CommandKind.TEST_RECORD: 5,
+    CommandKind.TEST_DEAD_LETTER: 5,
     CommandKind.RESTART_PIPELINE: 7,
     CommandKind.PAUSE_PIPELINE: 7,
     CommandKind.RESUME_PIPELINE: 7,
@@ -42,6 +44,8 @@ SINCE = {
     CommandKind.SHUT_DOWN_INSTANCE: 2,
     CommandKind.REDRIVE_RECORDS: 3,
     CommandKind.MEND_RECORD: 4,
+    CommandKind.TEST_RECORD: 6,
+    CommandKind.TEST_DEAD_LETTER: 6,
     CommandKind.PAUSE_PIPELINE: 5,
     CommandKind.RESUME_PIPELINE: 5,
 }
