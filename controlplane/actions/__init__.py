@@ -96,6 +96,7 @@ from arrester.controlplane.actions.redrives import (
     no_redrive,
     no_test,
     plan_redrive,
+    refused_redrives,
     start_redrive,
     test_dead_letter,
 )
@@ -116,9 +117,10 @@ __all__ = [
     "dismiss_one", "dismiss_tasks", "dry_run", "ensure_agent_credential", "expect", "grant_role",
     "issue_command", "no_redrive", "no_test", "note_on_command", "note_on_group", "note_on_task",
     "open_application", "plan_discard", "plan_redrive", "record_login", "record_logout",
-    "record_refused_login", "record_running", "record_wrong_password", "remove_agent_credential",
-    "requeue", "requeue_one", "reset_password", "resume_task", "resume_tasks", "reveal",
-    "revoke_token", "save_filter", "save_owner_rule", "send_test_error", "shut_down_application",
-    "sign_on", "skip_record", "start_application", "start_redrive", "start_rollout", "task_id",
-    "task_of_key", "test_dead_letter", "unlock", "use_token", "watch", "withdraw_role",
+    "record_refused_login", "record_running", "record_wrong_password", "refused_redrives",
+    "remove_agent_credential", "requeue", "requeue_one", "reset_password", "resume_task",
+    "resume_tasks", "reveal", "revoke_token", "save_filter", "save_owner_rule", "send_test_error",
+    "shut_down_application", "sign_on", "skip_record", "start_application", "start_redrive",
+    "start_rollout", "task_id", "task_of_key", "test_dead_letter", "unlock", "use_token", "watch",
+    "withdraw_role",
 ]  # fmt: skip

@@ -42,6 +42,7 @@ from arrester.domain.events import (
     RedriveSlice,
 )
 from arrester.domain.identity import uuids
+from arrester.domain.identity.names import TaskId
 from arrester.domain.json_patch import JsonPatch
 from arrester.domain.state.live_runs import live
 from arrester.domain.state.states import CommandState, if_set
@@ -103,6 +104,20 @@ def no_redrive(application: str, pipeline: str | None) -> str | None:
         for each in wanted
     ]
     return None if not reasons or None in reasons else reasons[0]
+
+
+def refused_redrives(tasks: Collection[TaskId]) -> dict[TaskId, str]:
+    """Return those of some tasks whose dead letters cannot be redriven now, with the reasons."""
+    found: dict[TaskId, str] = {}
+    for application in sorted({each.application for each in tasks}):
+        own = [each for each in tasks if each.application == application]
+        state = projections.current_states(application, pipelines={each.pipeline for each in own})
+        for each in own:
+            requested = _requested(Redrive(records=1), each.pipeline, each.checkpoint)
+            reason = refusal(requested, state)
+            if reason is not None:
+                found[each] = reason
+    return found
 
 
 @access.acts

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -15,7 +16,7 @@ from arrester.dashboard.components import filters, saved_filters
 from arrester.dashboard.components.editable_records import editable
 from arrester.dashboard.page_frame import Notice, page, restore_query
 from arrester.dashboard.permissions import Person, for_people
-from arrester.dashboard.text import record_text
+from arrester.dashboard.text import command_links, record_text
 from arrester.domain.errors import InvalidValue, NotFound
 from arrester.domain.events import RecordsDeadLettered
 from arrester.domain.identity.names import task_id
@@ -61,12 +62,34 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
         if view == RECORDS
         else queries.dead_letter_totals(always, by=_TOTALS[view], cursor=cursor),
     }
-    listed = view == RECORDS and context["found"].rows
+    listed = context["found"].rows if view == RECORDS else []
+    context["rows"] = _with_refusals(who, listed)
     if listed and wanted.application and who.may_act_on(wanted.application):
         context["no_redrive"] = actions.no_redrive(wanted.application, wanted.pipeline)
     url = f"{own}?{request.GET.urlencode()}" if request.GET else own
     shows = wanted.application or ""
     return page(request, who, "dead-letters", context, url=url, shows=shows, notice=notice)
+
+
+class _Row(NamedTuple):
+    """A row of the list: what a redrive of it needs to be alike, and why none is possible now."""
+
+    found: queries.DeadLetter
+    place: str
+    no_redrive: str
+
+
+def _with_refusals(who: Person, rows: Sequence[queries.DeadLetter]) -> list[_Row]:
+    selectable = {each.task for each in rows if each.open and who.may_act_on(each.application)}
+    refused = actions.refused_redrives(selectable)
+    return [
+        _Row(
+            each,
+            place="\n".join([each.application, each.task.pipeline, each.task.checkpoint]),
+            no_redrive=command_links.without_id(refused.get(each.task, "")),
+        )
+        for each in rows
+    ]
 
 
 @for_people

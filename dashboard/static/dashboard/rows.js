@@ -79,13 +79,25 @@ function showSelected() {
     const boxes = [...document.querySelectorAll(`[data-select][form="${form.id}"]:enabled`)];
     // A row that was discarded or redriven can no longer be selected.
     for (const box of document.querySelectorAll(`[data-select][form="${form.id}"]:disabled`)) box.checked = false;
-    const selected = boxes.filter((box) => box.checked).length;
+    const chosen = boxes.filter((box) => box.checked), selected = chosen.length;
     for (const button of form.querySelectorAll("button")) button.disabled = selected === 0;
+    for (const button of form.querySelectorAll("button[data-alike]")) refuse(button, chosen);
     for (const word of form.querySelectorAll("[data-word]")) word.textContent = selected ? `${selected} selected` : "selected";
     const all = document.querySelector(`[data-select-all="${form.id}"]`);
     all.checked = selected > 0 && selected === boxes.length;
     all.indeterminate = selected > 0 && selected < boxes.length;
   }
+}
+
+// A redrive is for the dead letters of one pipeline and checkpoint. Another one would be refused: its button has the reason.
+function refuse(button, chosen) {
+  const reason = new Set(chosen.map((box) => box.dataset.place)).size > 1
+    ? "the selected ones are of several pipelines or checkpoints"
+    : chosen[0]?.dataset.refused ?? "";
+  button.disabled ||= reason !== "";
+  const shown = document.getElementById(button.getAttribute("aria-describedby"));
+  shown.hidden = reason === "";
+  shown.textContent = reason && `Redrive is not possible now: ${reason}.`;
 }
 
 document.addEventListener("change", ({ target }) => {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -54,6 +55,25 @@ def test_selected_dead_letters_are_redriven(page: Page, story: Story) -> None:
     assert (redrive().actor, redrive().reason) == ("ana", "the build is fixed")
     page.get_by_role("button", name="Stop redrive").click()
     expect(page.locator("h1 .state")).to_have_text("CANCELLED")
+
+
+def test_a_selection_that_cannot_be_redriven_has_the_reason(page: Page, story: Story) -> None:
+    story.skips("JFK", 1)
+    ended = Story(pipeline="ended", checkpoint=str(uuid4()))
+    ended.starts()
+    ended.skips("LGA", 1)
+    ended.stops()
+    open_live(page, reverse("dead-letters"))
+    button, why = page.locator("#redrive-selected"), page.locator("#why-not-selected")
+    expect(why).to_be_hidden()
+    page.get_by_label("Select ended_LGA").check()
+    expect(button).to_be_disabled()
+    expect(why).to_contain_text("not possible now: no live instance runs ended on the checkpoint")
+    page.get_by_label("Select delays_JFK").check()
+    expect(why).to_contain_text("the selected ones are of several pipelines or checkpoints")
+    page.get_by_label("Select ended_LGA").uncheck()
+    expect(button).to_be_enabled()
+    expect(why).to_be_hidden()
 
 
 def test_a_closed_dialog_stays_closed_when_its_request_is_answered(
