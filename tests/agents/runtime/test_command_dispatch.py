@@ -337,7 +337,7 @@ def test_a_shutdown_requested_by_a_failure_ends_in_error(
 
 
 def test_the_heartbeat_has_the_hash_of_stopped_tasks_and_a_requested_report_is_sent(
-    runtime: Runtime, redis_server: Server
+    frequent_heartbeats: None, runtime: Runtime, redis_server: Server
 ) -> None:
     def sent() -> codec.Heartbeat:
         found = redis_server.client.get(redis_keys.heartbeat("flights", runtime.id))
@@ -353,20 +353,21 @@ def test_the_heartbeat_has_the_hash_of_stopped_tasks_and_a_requested_report_is_s
 
 
 def test_a_busy_pipeline_does_not_delay_the_commands_of_another(
-    runtime: Runtime, operator: Operator
+    runtime: Runtime, operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = begin(runtime)
     busy.may_apply.clear()
     begin(runtime, lambda thread: setattr(thread, "checkpoint_id", "c2"))
     first = operator.requested()
-    late = operator.requested(expires_in=timedelta(seconds=5))
+    late = operator.requested()
     assert busy.applying.wait(PATIENCE_SECONDS)
 
     assert isinstance(operator.answered(operator.requested(checkpoint="c2"))[1], CommandApplied)
 
     assert operator.answers(first) == [delivered(first)]
-    # The agent's estimate of the server's clock may lie behind this clock.
-    wait_until(lambda: datetime.now(UTC) > late.expires_at + timedelta(seconds=1))
+    wait_until(lambda: operator.answers(late) == [delivered(late)])
+    # As after its time.
+    monkeypatch.setattr(command_dispatch, "_is_expired", lambda *_: True)
     busy.may_apply.set()
     assert isinstance(operator.answered(first)[1], CommandApplied)
     assert operator.answered(late)[1] == CommandRefused(
@@ -854,7 +855,9 @@ def test_an_agent_starts_without_redis_and_connects_later(
     ]
 
 
-def test_a_heartbeat_names_the_runs(runtime: Runtime, operator: Operator) -> None:
+def test_a_heartbeat_names_the_runs(
+    frequent_heartbeats: None, runtime: Runtime, operator: Operator
+) -> None:
     begin(runtime)
     key = redis_keys.heartbeat("flights", runtime.id)
     heartbeats: list[codec.Heartbeat] = []
