@@ -177,15 +177,16 @@ def test_the_number_of_queries_of_a_page_does_not_grow_with_the_data(
     flights.send(b"not a batch")
     actions.note_on_task(task, actor="ana", text="hm")
     found = dict(urls(flights, task.digest, actions.resume_task(task.digest, actor="ana").id))
-    few = [asked(client, found, flights) for client in (viewer, admin)]
+    few = asked(admin, found, flights)
+    # A viewer has the same pages with fewer controls; each of them answers.
+    assert max(asked(viewer, found, flights).values()) <= MOST
 
     more(flights)
 
-    assert asked(viewer, found, flights) == few[0]
     with counting_scans() as scans:
-        assert asked(admin, found, flights, after=scans.note) == few[1]
+        assert asked(admin, found, flights, after=scans.note) == few
     assert scans.names == []
-    assert {name: count for name, count in few[1].items() if count > MOST} == {}
+    assert {name: count for name, count in few.items() if count > MOST} == {}
 
 
 class Scans:
