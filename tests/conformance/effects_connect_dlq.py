@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from arrester.agents.dead_letters.destinations import DeadLettersUnusable
-from arrester.agents.dead_letters.kafka import topic_destination
+from arrester.agents.dead_letters.kafka import TopicDestination, topic_destination
 from arrester.agents.definition.builder import define
 from arrester.agents.error_policy.settings import ErrorSettings
 from arrester.agents.spark.ship_worker_code import ship
@@ -121,7 +121,10 @@ def check_reporter(case: Case, bench: Bench) -> None:
 
 
 def check_created(case: Case, bench: Bench) -> None:
-    """The request is seen at the admin client: the mock cluster makes no topics by request."""
+    """The request is seen at the admin client: the mock cluster makes no topics by request.
+
+    A start whose topic cannot be made has the result of a broker that refuses.
+    """
     ship(bench.spark.sparkContext)
     factor = "errors.deadletterqueue.topic.replication.factor"
     for replicas in (2, 3):
@@ -137,9 +140,15 @@ def check_created(case: Case, bench: Bench) -> None:
         assert admin.requests == [("made", case.expect["partitions"], replicas)]
         assert LEVELS[LogMessage.DEAD_LETTER_TOPIC_MISSING].name == case.expect["log_level"]
     add_records(bench, KafkaRecord(value=b"x"))
-    with dead_letter_topic() as cluster, pytest.raises(DeadLettersUnusable):
+
+    def refusing(_: int) -> tuple[bool, str]:
+        return False, "POLICY_VIOLATION: not here"
+
+    with dead_letter_topic() as cluster, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TopicDestination, "topic_creator", lambda _: refusing)
         step = raising("ConnectException", "x")
-        bench.start(pipeline(bench, step), **keys(cluster, "missing"))
+        with pytest.raises(DeadLettersUnusable, match=r"'missing' cannot be .* made: POLICY"):
+            bench.start(pipeline(bench, step), **keys(cluster, "missing"))
 
 
 def check_source_topic(case: Case, bench: Bench) -> None:

@@ -22,7 +22,14 @@ from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
 
-each_handler = pytest.mark.parametrize("handler", [LogAndContinue(), LogAndPause()], ids=str)
+#: One of the two in the suite: the check has the records that were decided, with either answer.
+SKIPS, PAUSES = LogAndContinue(), LogAndPause()
+skipping = pytest.mark.parametrize(
+    "handler", [SKIPS, pytest.param(PAUSES, marks=pytest.mark.long)], ids=["skips", "pauses"]
+)
+pausing = pytest.mark.parametrize(
+    "handler", [pytest.param(SKIPS, marks=pytest.mark.long), PAUSES], ids=["skips", "pauses"]
+)
 Numbered = list[tuple[int, str]]
 
 
@@ -56,7 +63,7 @@ def replayed(bench: Bench, first: DataFrame, second: DataFrame, handler: Handler
     return again
 
 
-@each_handler
+@skipping
 def test_another_record_at_the_position_of_a_decision_ends_the_run(
     bench: Bench, handler: Handler
 ) -> None:
@@ -71,7 +78,7 @@ def test_another_record_at_the_position_of_a_decision_ends_the_run(
     assert bench.written() == []
 
 
-@each_handler
+@pausing
 def test_a_decision_that_finds_no_record_ends_the_run(bench: Bench, handler: Handler) -> None:
     first, second = [(0, "x"), (1, "bad")], [(0, "x"), (5, "bad")]
     replayed(bench, rows(bench, first), rows(bench, second), handler)
@@ -80,7 +87,7 @@ def test_a_decision_that_finds_no_record_ends_the_run(bench: Bench, handler: Han
     assert bench.written() == []
 
 
-@each_handler
+@skipping
 def test_columns_that_differ_in_each_evaluation_are_not_compared(
     bench: Bench, handler: Handler
 ) -> None:

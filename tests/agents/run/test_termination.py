@@ -32,6 +32,7 @@ from arrester.domain.events import (
 )
 from arrester.domain.state.states import TaskStatus, ThreadStatus
 from tests.agents.pipeline_bench import Bench, levels_of, server_state, sink_to
+from tests.parameters import long_for
 from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
@@ -313,7 +314,7 @@ def test_a_handler_is_called_once_per_record_in_order_and_receives_it(bench: Ben
     assert seen == [(task, n, "ValueError") for task in "ab" for n in (1, 2)]
 
 
-@pytest.mark.parametrize("answer", ["RETRY?", None, 3])
+@pytest.mark.parametrize("answer", long_for(["RETRY?", None, 3], [None, 3]))
 def test_an_invalid_answer_of_a_handler_means_fail(bench: Bench, answer: object) -> None:
     class Confused:
         def handle(self, context: ErrorContext, record: Record, error: RecordError) -> Any:

@@ -263,10 +263,11 @@ def exiting(df: DataFrame) -> None:
     raise SystemExit(1)
 
 
-@pytest.mark.parametrize("probe", ["passes", "exits", "only together", "fatal", "retriable"])
 def test_the_handler_decides_about_the_batch_if_the_probe_isolates_no_record(
-    bench: Bench, strict: Strict, probe: str
+    bench: Bench, strict: Strict
 ) -> None:
+    """Each micro-batch has a probe of its own."""
+
     def only_together(df: DataFrame) -> None:
         if df.count() > 2:
             raise ValueError("too many")
@@ -285,16 +286,26 @@ def test_the_handler_decides_about_the_batch_if_the_probe_isolates_no_record(
         "fatal": raising(PermissionError),
         "retriable": raising(ConnectionError),
     }
+    probed: list[str] = []
+
+    def probe(df: DataFrame) -> object:
+        name = [*probes][strict.calls[-1]]
+        probed.append(name)
+        return probes[name](df)
+
     handler = RecordingHandler()
-    bench.add(("a", 0, "x"), ("a", 1, "bad"), ("b", 0, "x"))
-    bench.add(("a", 2, "x"))
-    bench.start(bench.define().write(strict, probe=probes[probe], on_error=handler))
+    for number in range(len(probes)):
+        first = 10 * number
+        bench.add(("a", first, "x"), ("a", first + 1, "bad"), ("b", first, "x"))
+    bench.add(("a", 99, "x"))
+    bench.start(bench.define().write(strict, probe=probe, on_error=handler))
     bench.wait_for_input()
     bench.stop()
-    assert handler.handler_calls == [(None, None, None, 1)]
-    assert strict.calls == [0, 1]
-    assert bench.written() == [("a", 2)]
-    assert len(bench.dead_letters()) == 3
+    assert sorted(set(probed)) == sorted(probes)
+    assert handler.handler_calls == [(None, None, None, 1)] * len(probes)
+    assert strict.calls == [*range(len(probes) + 1)]
+    assert bench.written() == [("a", 99)]
+    assert len(bench.dead_letters()) == 3 * len(probes)
 
 
 def test_retriable_failures_are_retried_before_the_probe(bench: Bench, strict: Strict) -> None:

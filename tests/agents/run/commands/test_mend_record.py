@@ -107,31 +107,30 @@ def test_a_record_that_fails_again_can_be_mended_again_or_skipped(bench: Bench) 
     assert [(task.held, task.failed) for task in tasks] == [(0, 1), (0, 1)]
 
 
-@pytest.mark.parametrize(
-    ("changed", "reason"),
-    [
-        ({"value": 5, "position": "x"}, "position is not bigint"),
-        ({"task": "b"}, "would be of task 'b' at position 2; it must stay 'a' at 2"),
-        ({"position": 9}, "would be of task 'a' at position 9"),
-        ({"valu": "x"}, "the patch does not apply"),
-    ],
-)
-def test_a_change_that_does_not_fit_is_refused(
-    bench: Bench, repaired: Path, changed: dict[str, object], reason: str
-) -> None:
+#: Changes that do not fit, each with the reason of its refusal.
+UNFIT: list[tuple[dict[str, object], str]] = [
+    ({"value": 5, "position": "x"}, "position is not bigint"),
+    ({"task": "b"}, "would be of task 'b' at position 2; it must stay 'a' at 2"),
+    ({"position": 9}, "would be of task 'a' at position 9"),
+    ({"valu": "x"}, "the patch does not apply"),
+]
+
+
+def test_changes_that_do_not_fit_are_refused(bench: Bench, repaired: Path) -> None:
     thread = held_at_two(bench, repaired)
 
-    refused = mend(thread, **changed)
+    for number, (changed, reason) in enumerate(UNFIT, start=1):
+        refused = mend(thread, number, **changed)
 
-    assert not refused.applied
-    assert reason in refused.reason
-    assert "is not changed" in refused.reason
-    [paused] = thread.paused_tasks()
-    assert (paused.position, paused.held) == (2, 4)
-    assert mend(thread, 2, value="good").applied
+        assert not refused.applied
+        assert reason in refused.reason
+        assert "is not changed" in refused.reason
+        [paused] = thread.paused_tasks()
+        assert (paused.position, paused.held) == (2, 4)
+    assert mend(thread, 9, value="good").applied
     wait_until(lambda: bench.positions("a") == [0, 1, 2, 3, 4, 5])
     bench.stop()
-    assert len(bench.outbox.of(CommandRefused)) == 1
+    assert len(bench.outbox.of(CommandRefused)) == len(UNFIT)
 
 
 def test_a_mended_record_survives_a_restart_before_it_is_processed(
