@@ -121,7 +121,8 @@ def on_slow_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("number_column", [None, "batch"])
+# Python steps, in the next test, are staged without a column of the number.
+@pytest.mark.parametrize("number_column", [pytest.param(None, marks=pytest.mark.long), "batch"])
 def test_the_staged_path_has_the_result_of_the_slow_path(
     spark: SparkSession,
     tmp_path: Path,

@@ -73,6 +73,7 @@ def test_the_first_record_over_the_limit_kills_across_micro_batches(
     assert died_at(bench) == ("a", 3)
 
 
+@pytest.mark.long
 def test_a_native_step_is_counted_and_kills_at_the_exact_record(bench: Bench) -> None:
     bench.add(*BAD, ("b", 0, "bad"))
     pipeline = (

@@ -195,6 +195,7 @@ def test_a_record_whose_send_crashes_the_worker_is_skipped_and_others_are_sent(
     assert dead_letters == {(*place, "produce") for place in values}
 
 
+@pytest.mark.long
 def test_a_crashing_send_pauses_its_task_and_no_later_record_is_sent(bench: Bench) -> None:
     bench.add(("a", 0, "x"), ("a", 1, "killed"), ("a", 2, "x"), ("b", 0, "x"), ("b", 1, "x"))
     thread = bench.start(bench.define().produce(sender(bench), on_error=LogAndPause()))
