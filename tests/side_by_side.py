@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
+
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
+ROOT = Path(__file__).parents[1]
 #: Each process that runs one of their files starts a JVM, which is slow at first.
 WITH_SPARK = (
     "tests/agents/",
@@ -16,8 +20,18 @@ WITH_SPARK = (
 )
 
 
+#: A broker takes some ten seconds of CPU to start: in the suite, one process runs all files that
+#: request it.
+BROKER = "kafka_broker: KafkaBroker"
+
+
 class SparkInEveryOther(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """Gives the files with Spark to every other process, and all others to the rest."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        is_suite = "not long" in self.config.option.markexpr
+        return _unit_of(file) if is_suite else file
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         fitting = self._next_for(node)
@@ -40,6 +54,12 @@ class SparkInEveryOther(LoadFileScheduling):  # type: ignore[misc]  # xdist has 
         others = (each for each in self.nodes if _runs_spark(each) is not _runs_spark(node))
         is_left = any(not each.shutting_down for each in others)
         return None if is_left else files[0]
+
+
+@cache
+def _unit_of(file: str) -> str:
+    """Return the name of a file, or that of the files that share a broker."""
+    return WITH_SPARK[0] + BROKER if BROKER in (ROOT / file).read_text() else file
 
 
 def _runs_spark(node: WorkerController) -> bool:
