@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
@@ -33,6 +35,16 @@ KAFKA_SCHEMA = T.StructType(
         ),
     ]
 )
+_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+#: The same for a file that is written without Spark.
+_ARROW = pa.schema(
+    [
+        *(("key", pa.binary()), ("value", pa.binary()), ("topic", pa.string())),
+        *(("partition", pa.int32()), ("offset", pa.int64())),
+        *(("timestamp", pa.timestamp("us", "UTC")), ("timestampType", pa.int32())),
+        ("headers", pa.list_(_HEADER)),
+    ]
+)
 _OPTIONS_SCHEMA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT"
 
 
@@ -53,14 +65,20 @@ class KafkaRecord:
         coordinates = (self.topic, self.partition, self.offset)
         return (self.key, self.value, *coordinates, at, 0, list(self.headers))
 
+    def fields(self) -> dict[str, object]:
+        """Return the row for Arrow."""
+        headers = [{"key": key, "value": value} for key, value in self.headers]
+        return dict(zip(KAFKA_SCHEMA.names, self.row(), strict=True)) | {"headers": headers}
+
 
 def add_records(bench: Bench, *records: KafkaRecord) -> None:
     """Add one micro-batch of records."""
     bench._files += 1
     # Created atomically with its time: a running stream lists it at once.
     place, draft = bench.folder / "in" / f"{bench._files:06d}", bench.folder / "draft"
-    made = bench.spark.createDataFrame([each.row() for each in records], KAFKA_SCHEMA)
-    made.coalesce(1).write.parquet(str(draft))
+    draft.mkdir()
+    table = pa.Table.from_pylist([each.fields() for each in records], schema=_ARROW)
+    pq.write_table(table, draft / "part-0.parquet")
     # Spark reads files by time, and two of one millisecond in any order.
     for part in draft.glob("part-*"):
         os.utime(part, (1_700_000_000 + bench._files, 1_700_000_000 + bench._files))
