@@ -20,7 +20,7 @@ from tests.kafka_broker import KafkaBroker, Sent
 from tests.patience import wait_until
 
 __all__ = ["connected", "topic"]
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.long]
 
 Row = dict[str, Any]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from arrester.agents.dead_letters.destinations import DeadLettersUnusable
+from arrester.agents.spark.worker_tracebacks import exception_traced_in
 from arrester.domain.error_policy.classify import Kind, describe
 from arrester.domain.error_policy.policy import Policy
 from arrester.domain.events import DeadLettersFailed, RecordsDeadLettered
@@ -138,6 +140,11 @@ def test_errors_of_a_broker_have_the_kind_that_is_documented(
 
     def kind_of(exc: BaseException) -> tuple[str, Kind]:
         cause = describe(exc)
+        # The driver reads the same from the traceback of an executor.
+        [last] = traceback.format_exception_only(exc)
+        trace = "Traceback (most recent call last):\n" + '  File "a.py", line 1, in send\n' + last
+        traced = exception_traced_in(trace)
+        assert traced is not None and traced.cause.names[0] == cause.names[0]
         return cause.names[0].rpartition(".")[2], Policy().table.classify(cause).kind
 
     def sent(to: str, value: bytes = b"x", producer: Any = None, **more: Any) -> tuple[str, Kind]:
