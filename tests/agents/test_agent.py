@@ -87,6 +87,16 @@ def folded(folding: FoldingSide) -> StreamState:
     )
 
 
+def test_ctrl_c_in_the_block_ends_the_script_in_one_line(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    with pytest.raises(KeyboardInterrupt) as raised, agent_of(world):
+        raise KeyboardInterrupt
+    line = raised.value._render_traceback_()  # type: ignore[attr-defined]  # of IPython
+    assert line == ["flights: stopped by Ctrl-C (SIGINT)"]
+
+
 @pytest.mark.long
 def test_an_agent_works_without_a_server(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.arrive("first", [*GOOD, *DIRTY, *LATE])

@@ -92,7 +92,12 @@ def script(code: str) -> str:
 @pytest.mark.parametrize(
     ("command", "code"),
     [
-        pytest.param([sys.executable], STREAM + IN_A_BLOCK.format(method="start"), id="block"),
+        pytest.param(
+            [sys.executable],
+            STREAM + IN_A_BLOCK.format(method="start"),
+            id="block",
+            marks=pytest.mark.long,
+        ),
         pytest.param(
             [sys.executable],
             STATIC + IN_A_BLOCK.format(method="run"),
