@@ -123,7 +123,6 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.mark.smoke
 @pytest.mark.skipif(not delta_lake.archives(), reason="there is no Delta Lake for this Spark")
 def test_the_script_into_delta(
     bench: Bench, spark: SparkSession, kafka_broker: KafkaBroker, topic: str
@@ -280,7 +279,6 @@ def documented() -> dict[str, dict[str, str]]:
     return {kind: {row[0]: row[at] for row in rows} for at, kind in enumerate(kinds, start=1)}
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize(
     "kind",
     [

@@ -332,7 +332,6 @@ def test_a_failed_dead_letter_ends_the_run_and_the_next_run_writes_it(
     assert bench.outbox.of(ThreadDied)
 
 
-@pytest.mark.smoke
 def test_after_continue_a_dead_letter_stays_pending_until_the_next_one(bench: Bench) -> None:
     handler = "arrester.agents.handlers.LogAndContinue"
     bench.start(
