@@ -174,10 +174,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     long_files = {
         item.path for item in items for mark in ("e2e", "chaos") if item.get_closest_marker(mark)
     }
-    # The files with a broker run one after the other, in one process.
-    long_files |= {
-        item.path
-        for item in items
-        if isinstance(item, pytest.Function) and "kafka_broker" in item.fixturenames
-    }
     items.sort(key=lambda item: item.path not in long_files)

@@ -1,7 +1,11 @@
-"""The distribution of test files to processes: every other one runs Spark, the rest none."""
+"""The distribution of test files to processes: every other one runs Spark, the rest none.
+
+Files that take long begin first, so that no process is left with one at the end.
+"""
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +27,8 @@ WITH_SPARK = (
 #: A broker takes some ten seconds of CPU to start: in the suite, one process runs all files that
 #: request it.
 BROKER = "kafka_broker: KafkaBroker"
+#: Its pipelines are in other modules.
+CASES = "tests/conformance/test_vectors.py"
 
 
 class SparkInEveryOther(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
@@ -48,9 +54,9 @@ class SparkInEveryOther(LoadFileScheduling):  # type: ignore[misc]  # xdist has 
     def _next_for(self, node: WorkerController) -> str | None:
         """Return the file that this process runs next; None: those that are left fit another."""
         files: list[str] = list(self.workqueue)
-        for file in files:
-            if file.startswith(WITH_SPARK) is _runs_spark(node):
-                return file
+        fitting = [each for each in files if each.startswith(WITH_SPARK) is _runs_spark(node)]
+        if fitting:
+            return max(fitting, key=_weight_of)
         others = (each for each in self.nodes if _runs_spark(each) is not _runs_spark(node))
         is_left = any(not each.shutting_down for each in others)
         return None if is_left else files[0]
@@ -60,6 +66,16 @@ class SparkInEveryOther(LoadFileScheduling):  # type: ignore[misc]  # xdist has 
 def _unit_of(file: str) -> str:
     """Return the name of a file, or that of the files that share a broker."""
     return WITH_SPARK[0] + BROKER if BROKER in (ROOT / file).read_text() else file
+
+
+@cache
+def _weight_of(unit: str) -> float:
+    """Return an estimate of the time of a file: how often it uses a pipeline or a browser."""
+    if unit in (WITH_SPARK[0] + BROKER, CASES):
+        return math.inf
+    text = (ROOT / unit).read_text()
+    long = sum(f"mark.{each}" in text for each in ("e2e", "chaos"))
+    return 100 * long + text.count("bench") + text.count("windows")
 
 
 def _runs_spark(node: WorkerController) -> bool:
