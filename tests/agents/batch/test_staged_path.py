@@ -274,6 +274,7 @@ def test_any_records_have_the_same_result_on_both_paths(
     assert results(staged) == results(slow)
 
 
+@pytest.mark.long
 def test_held_records_of_the_staged_path_run_after_a_resume(bench: Bench) -> None:
     bench.add(("a", 0, "x"), ("a", 1, "1"))
     bench.add(("a", 2, "2"), ("b", 0, "0"))

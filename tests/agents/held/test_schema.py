@@ -22,6 +22,7 @@ from arrester.agents.worker.columns import ROW
 from arrester.domain.events import ResumeHow, TaskPaused
 from arrester.domain.state.states import ThreadStatus
 from tests.agents.pipeline_bench import Bench, read_sink, sink_to
+from tests.parameters import long_for
 from tests.patience import wait_until
 
 pytestmark = pytest.mark.spark
@@ -91,7 +92,7 @@ def test_schemas_of_held_rows_are_read_without_parquet(spark: SparkSession, tmp_
     assert RowSchemas(files).of(f"{1:020d}-0a1b2c3d-{name}") == kind
 
 
-@pytest.mark.parametrize("atomic", [False, True])
+@pytest.mark.parametrize("atomic", long_for([False, True], [False]))
 def test_held_records_are_converted_to_a_changed_source_or_stay_held(
     bench: Bench, atomic: bool
 ) -> None:

@@ -93,6 +93,7 @@ class RecordingHandler:
 # ── .produce ─────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.long
 def test_records_are_sent_in_order_and_failed_ones_are_skipped(
     bench: Bench, post: Post, caplog: pytest.LogCaptureFixture
 ) -> None:

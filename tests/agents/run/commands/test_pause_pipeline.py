@@ -187,6 +187,7 @@ def test_a_run_that_ends_by_itself_waits_for_the_end_of_the_pause(bench: Bench) 
     assert bench.written() == [("a", 1)]
 
 
+@pytest.mark.long
 def test_available_input_waits_for_the_end_of_the_pause(bench: Bench) -> None:
     thread = bench.start(bench.checking(fails_on_bad))
     assert pause(thread).applied
