@@ -215,6 +215,10 @@ def test_commands_that_expired_or_did_not_help(redis: Redis) -> None:
     failed = found()["FAILED_AGAIN"]
     assert failed.title == "flights: task delays_JFK failed again at position 7"
     assert failed.path == f"/commands/{command.id}"
+    # A test changes nothing: what the command before it achieved is as before.
+    test = actions.command_task(CommandKind.TEST_RECORD, JFK.digest, actor="olga")
+    fold(redis, [histories.event(CommandApplied(command=test.id), run=None)])
+    assert found()["FAILED_AGAIN"].path == f"/commands/{command.id}"
 
     actions.resume_task(JFK.digest, actor="olga")
     actions.watch(now=datetime.now(UTC) + HOUR)
