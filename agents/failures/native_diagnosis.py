@@ -29,6 +29,7 @@ from arrester.agents.spark.jvm.plans.catalyst import (
     nodes,
     to_list,
 )
+from arrester.agents.spark.jvm.plans.determinism import differing_columns
 from arrester.agents.spark.jvm.plans.native_evaluator import NativeEvaluator
 from arrester.agents.spark.jvm.plans.prepared_expressions import PreparedExpressions
 from arrester.agents.worker.columns import (
@@ -122,39 +123,56 @@ def _received(
 ) -> list[Received]:
     """Return what the records that failed at `number` were then; none if it is not known."""
     steps = [
-        step.expressions
+        step
         for step in pipeline.steps[: number - 1]
         if isinstance(step, Native) and step.prepared is not None
     ]
     if len(steps) < number - 1:
         return []
-    names = [*dict.fromkeys(name for step in steps for name in step)]
-    frame = _examples_of(examples, number, numbers).select(f"{ROW}.*")
-    for expressions in steps:
-        frame = frame.withColumns(dict(expressions))
     try:
+        names, read = _made_and_read(pipeline, number)
+        frame = _examples_of(examples, number, numbers).select(f"{ROW}.*")
+        for step in steps:
+            frame = frame.withColumns(dict(step.expressions))
         rows = frame.select(*map(quoted, names)).collect()
     except Exception:  # a date after 9999, an interval of months: Spark has those
         return []
-    read = _read_columns(pipeline, number)
-    return [Received(row.asDict(), read) for row in rows]
+    return [Received(row.asDict(), read) for row in rows] if names else []
 
 
 @lru_cache(maxsize=_CACHED_STEPS)
-def _read_columns(pipeline: Pipeline, number: int) -> frozenset[str]:
-    """Return the names of the columns that the steps before one read."""
+def _made_and_read(pipeline: Pipeline, number: int) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return the columns that the steps before one make and read, as schemas spell their names.
+
+    A column that another evaluation gives other values, such as a time or a random number, is not
+    among those that are made.
+    """
     frame = empty_frame(pipeline.source)
+    made: set[str] = set()
     for step in pipeline.steps[: number - 1]:
         assert isinstance(step, Native)
         frame = frame.withColumns(dict(step.expressions))
-    return frozenset(
-        attribute.name()
-        for plan in nodes(analysed_plan(frame))
-        if node_name(plan) == "Project"
-        for expression in to_list(plan.projectList())
-        if node_name(expression) == "Alias"
-        for attribute in to_list(expression.references().toSeq())
-    )
+        made.update(name.lower() for name in step.expressions)
+    names = tuple(name for name in frame.columns if name.lower() in made)
+    differing = differing_columns(frame, names)
+    return tuple(name for name in names if name not in differing), _read_columns(frame)
+
+
+def _read_columns(frame: DataFrame) -> frozenset[str]:
+    """Return the columns that the expressions of a frame read, as its inputs spell their names."""
+    read: set[str] = set()
+    for plan in nodes(analysed_plan(frame)):
+        if node_name(plan) != "Project":
+            continue
+        # An expression may spell the name in another case.
+        names = {column.exprId().id(): column.name() for column in to_list(plan.child().output())}
+        read.update(
+            names.get(column.exprId().id(), column.name())
+            for expression in to_list(plan.projectList())
+            if node_name(expression) == "Alias"
+            for column in to_list(expression.references().toSeq())
+        )
+    return frozenset(read)
 
 
 def _examples_of(examples: DataFrame, number: int, numbers: Sequence[int]) -> DataFrame:

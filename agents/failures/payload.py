@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -90,13 +90,15 @@ class Redaction:
         """Return the body of a failed record, without values of dropped fields.
 
         What the failed step received may have a dropped value under another name, so it is left out
-        if the steps before read a column that has one.
+        if the steps before read a column that has one, of the source or of a step.
         """
         redactor, allowed = self._redacted(row)
         record, size = _truncated(_sound(allowed))
         columns = None
-        if received is not None and self.only is None and not received.read & redactor.columns:
-            columns, _ = _truncated(_sound(self._redacted(received.columns)[1]))
+        if received is not None and self.only is None:
+            of_steps, kept = self._redacted(received.columns)
+            if not received.read & (redactor.columns | of_steps.columns):
+                columns, _ = _truncated(_sound(kept))
         return Body(
             record=record,
             redacted=tuple(_sound(redactor.dropped_paths)),
@@ -256,7 +258,7 @@ def jsonable(value: Any) -> Any:
             return "base64:" + base64.b64encode(bytes(value)).decode()
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
-    if isinstance(value, datetime | date):
+    if isinstance(value, datetime | date | time):
         return value.isoformat()
     if value is None or isinstance(value, str | bool | int):
         return value

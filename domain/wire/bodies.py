@@ -56,11 +56,11 @@ def _body(raw: msgspec.Raw) -> Body | None:
         body: Body | None = _unpack_body.decode(raw)
     except (ValueError, RecursionError) as exc:
         raise MalformedBatch(f"not a packed body: {exc}") from exc
-    if body is None or body.record is None:
+    if body is None or (body.record is None and body.columns is None):
         return body
-    if limits.too_deep(body.record):
+    if any(map(limits.too_deep, (body.record, body.columns))):
         raise MalformedBatch(f"its record is nested deeper than {limits.BODY_DEPTH} levels")
-    return replace(body, record=_json(body.record))
+    return replace(body, record=_json(body.record), columns=_json(body.columns))
 
 
 def _json(value: Any) -> Any:

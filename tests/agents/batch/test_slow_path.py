@@ -85,6 +85,23 @@ def test_a_failed_record_has_the_columns_that_native_steps_made_of_it(spark: Spa
     }
 
 
+def test_a_received_column_has_the_names_of_schemas_and_the_value_of_the_executor(
+    spark: SparkSession,
+) -> None:
+    source = lines(spark, "8")
+    pipeline = (
+        pipeline_of(source)
+        .columns("times", at=F.current_timestamp(), dice=F.rand(), Text=F.col("VALUE"))
+        .columns("again", text=F.upper("tExT"), later=F.col("at") + F.expr("INTERVAL 1 DAY"))
+        .columns("fails", fails=F.raise_error("value"))
+        .write(discard)
+    )
+    [failed] = failures(source, pipeline).values()
+    assert failed.received is not None
+    assert failed.received.columns == {"text": "8"}
+    assert failed.received.read == {"value", "Text", "at"}
+
+
 def test_columns_that_python_cannot_have_or_python_steps_made_are_not_evaluated_again(
     spark: SparkSession,
 ) -> None:

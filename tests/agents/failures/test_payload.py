@@ -110,6 +110,7 @@ def test_a_row_of_thousands_of_columns_is_truncated() -> None:
     [
         (datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC), "2026-01-02T00:00:00+00:00"),
         (datetime.date(2026, 1, 2), "2026-01-02"),
+        (datetime.time(6, 41), "06:41:00"),
         (decimal.Decimal("1.20"), "1.20"),
         (float("nan"), "nan"),
         (b"text", "text"),

@@ -522,3 +522,14 @@ def test_what_steps_made_of_a_column_with_dropped_values_stays_on_the_driver() -
     assert body.redacted == ("key",)
     for redaction in (Redaction(drop=("$.value.card",)), Redaction(only=("value",))):
         assert redaction.body(row, received=received, stack=None).columns is None
+
+
+def test_what_steps_made_of_a_dropped_column_of_an_earlier_step_stays_on_the_driver() -> None:
+    received = Received({"card": "4111", "digits": "4111"}, frozenset({"value", "card"}))
+    row = {"value": b"\x00\xff4111"}
+    body = Redaction(drop=("card",)).body(row, received=received, stack=None)
+    assert body.columns is None
+    body = Redaction(drop=("card",)).body(
+        row, received=received._replace(read=frozenset({"value"})), stack=None
+    )
+    assert body.columns == {"digits": "4111"}

@@ -183,8 +183,12 @@ def test_a_body_that_is_too_large_or_too_deep_is_not_decoded() -> None:
 
     deepest = nested(limits.BODY_DEPTH)
     assert bodies.decode_body(packed({"record": deepest}), 0) == Body(record=deepest)
-    with pytest.raises(MalformedBatch, match="nested deeper than 100 levels"):
-        bodies.decode_body(packed({"record": {"a": deepest}}), 0)
+    for part in ("record", "columns"):
+        with pytest.raises(MalformedBatch, match="nested deeper than 100 levels"):
+            bodies.decode_body(packed({part: {"a": deepest}}), 0)
+    strange = {"a": [float("inf"), b"\xff"]}
+    body = Body(record={"a": ["inf", "base64:/w=="]}, columns={"a": ["inf", "base64:/w=="]})
+    assert bodies.decode_body(packed({"record": strange, "columns": strange}), 0) == body
     with pytest.raises(MalformedBatch, match="at most 262,144 are read"):
         bodies.decode_body(packed({"stack": "x" * limits.BODY_BYTES}), 0)
     deep = zlib.compress(b"\x91" + b"\x81\xa6record" + b"\x81\xa1a" * 100_000 + b"\x01")

@@ -5,7 +5,7 @@ In a repeated micro-batch, each record must have the same task and position.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -62,11 +62,22 @@ def repeatable_columns(source: DataFrame) -> tuple[str, ...]:
     return tuple(
         str(column.name())
         for column in to_list(plan.output())
-        if column.name() in simple
-        and all(
-            origin is not None and not _may_differ(origin) for origin in _origins(plan, [column])
-        )
+        if column.name() in simple and not _has_differing_origin(plan, column)
     )
+
+
+def differing_columns(source: DataFrame, names: Collection[str]) -> frozenset[str]:
+    """Return those of some columns whose values may differ between two evaluations, as above."""
+    plan = analysed_plan(source)
+    return frozenset(
+        str(column.name())
+        for column in to_list(plan.output())
+        if column.name() in names and _has_differing_origin(plan, column)
+    )
+
+
+def _has_differing_origin(plan: Any, column: Any) -> bool:
+    return any(origin is None or _may_differ(origin) for origin in _origins(plan, [column]))
 
 
 def _may_differ(expression: Any) -> bool:
