@@ -184,6 +184,7 @@ def test_an_outage_is_detected_over_several_rounds(bench: Bench) -> None:
     assert (found.failed, found.records) == (5, 7)
 
 
+@pytest.mark.long
 def test_an_outage_of_the_broker_ends_the_run_if_configured(bench: Bench) -> None:
     file = bench.folder / "sent"
     bench.add(*[("ab"[n % 2], n, "down") for n in range(30)])

@@ -43,6 +43,7 @@ def pipeline(bench: Bench, repaired: Path, **columns: Column) -> Pipeline:
     )
 
 
+@pytest.mark.long
 def test_old_times_are_exact_after_a_mend_and_a_redrive(bench: Bench) -> None:
     repaired = bench.folder / "repaired"
     at = F.element_at(F.array(*map(F.lit, MICROS)), (F.col("position") + 1).cast("int"))

@@ -75,7 +75,8 @@ def test_a_missing_private_name_is_refused_in_one_line(
     spark: SparkSession, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "org.apache.spark.sql.catalyst.expressions.OfAnotherVersion"
-    monkeypatch.setattr(versions, "_JVM", {**versions._JVM, name: ()})
+    # Each other name is looked up in the tests above, which takes seconds.
+    monkeypatch.setattr(versions, "_JVM", {versions.DATASET: ("ofRows",), name: ()})
     with pytest.raises(SparkRefused) as caught:
         require_supported(session_of(spark, version))
     assert f"Arrester does not run on Spark {version}: it lacks " in str(caught.value)
