@@ -42,8 +42,8 @@ def save_filter(
     if not 1 <= len(query) <= QUERY_MAX:
         raise InvalidValue("filter", query[:50], f"1 to {QUERY_MAX} characters: choose a value")
     person = access.current()
-    if shared and not application and person is not None and person.confined:
-        raise InvalidValue("shared", "yes", "a filter of one application")
+    if shared and person is not None and person.confined and person.role_on(application) is None:
+        raise InvalidValue("shared", "yes", "a filter of one application that you may see")
     values = {"query": query, "application": application, "shared": shared}
     with access.lifted(), transaction.atomic():
         user = account(owner)

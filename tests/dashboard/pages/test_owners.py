@@ -249,8 +249,11 @@ def test_filters_are_saved_shared_and_deleted(
         confined: {"of flights"},
     }
     # A confined person shares filters of its applications only, and saves any for itself.
-    refused = confined.post(save, filter_form("all", "state=all", shared="1"), headers=HTMX)
-    assert refused.status_code == 400 and "a filter of one application" in refused.content.decode()
+    Story(application="orders").starts()
+    for query in ("state=all", "application=orders", "application=unknown"):
+        refused = confined.post(save, filter_form("all", query, shared="1"), headers=HTMX)
+        assert refused.status_code == 400
+        assert "a filter of one application that you may see" in refused.content.decode()
     confined.post(save, filter_form("all mine", "state=all"))
     assert "all mine" in shown(confined, errors) and "all mine" not in shown(operator, errors)
     assert "Apply a filter" in shown(operator, reverse("filter-dialog"), page="errors")
