@@ -129,9 +129,11 @@ def key(id: TaskId) -> str:
 
 @register.filter
 def key_search(record_key: str) -> str:
-    """Return the path of the search for records with a key; empty if it is too long to search."""
+    """Return the path of the search for records with a key; empty if it cannot be searched for."""
     q = queries.field_term("key", record_key)
-    return f"{reverse('search')}?{urlencode({'q': q})}" if len(q) <= queries.MAX_SEARCH else ""
+    # A request with a NUL character is refused.
+    searchable = len(q) <= queries.MAX_SEARCH and "\0" not in q
+    return f"{reverse('search')}?{urlencode({'q': q})}" if searchable else ""
 
 
 @register.filter("plural")

@@ -606,6 +606,26 @@ def test_the_search_finds_failed_records_and_what_became_of_them(
     text(viewer, reverse("record", args=["flights", 1]), status=404)
 
 
+def test_a_key_that_no_request_may_have_has_no_link_to_its_failures(
+    flights: Story, viewer: Client
+) -> None:
+    links = []
+    for position, key in enumerate(("HA51", "HA\x0051")):
+        flights.report(
+            RecordFailed(
+                task="JFK",
+                position=position,
+                failure=TYPO,
+                response=FinalResponse.CONTINUE,
+                key=key,
+            )
+        )
+        [row] = queries.find_records(queries.RecordFilter(q=f"task:JFK position:{position}")).rows
+        page = text(viewer, reverse("record", args=["flights", row.failure.sequence]))
+        links.append("All its failures" in page)
+    assert links == [True, False]
+
+
 def test_a_failed_record_is_shown_with_the_columns_that_its_step_received(
     flights: Story, viewer: Client
 ) -> None:
