@@ -621,9 +621,13 @@ def test_a_key_that_no_request_may_have_has_no_link_to_its_failures(
             )
         )
         [row] = queries.find_records(queries.RecordFilter(q=f"task:JFK position:{position}")).rows
-        page = text(viewer, reverse("record", args=["flights", row.failure.sequence]))
-        links.append("All its failures" in page)
-    assert links == [True, False]
+        group = reverse("error", args=["flights", TYPO.fingerprint])
+        for url in (
+            reverse("record", args=["flights", row.failure.sequence]),
+            f"{group}?tab=record",
+        ):
+            links.append("All its failures" in text(viewer, url))
+    assert links == [True, True, False, False]
 
 
 def test_a_failed_record_is_shown_with_the_columns_that_its_step_received(

@@ -132,7 +132,7 @@ def test_a_group_is_assigned_and_left_to_the_rules_again(
 ) -> None:
     task = flights.pauses("JFK")
     url, page = reverse("assign-group", args=PLACE), reverse("error", args=PLACE)
-    assert "Owner: none" in shown(viewer, page)
+    assert 'Owner: none; no <a href="/owners">owner rule</a> matches' in shown(viewer, page)
     for form, owner in (({"me": "1"}, "ana (you)"), ({"assignee": "checks"}, "checks")):
         response = operator.post(url, {"id": str(uuid4())} | form, headers=HTMX)
         assert response.status_code == 200
