@@ -81,7 +81,7 @@ def channels_of_owners(alerts: Sequence[Alert]) -> dict[int, AlertChannel]:
             names[alert.id] = owner
     channels = _channels(names.values())
     allowed = {
-        (channel.id, application): channel.user is None or _may_see(channel.user, application)
+        (channel.id, application): may_receive(channel, application)
         for channel in channels.values()
         for application in {each.application for each in about}
     }
@@ -98,8 +98,11 @@ def _channels(names: Iterable[str]) -> dict[str, AlertChannel]:
     return {each.name: each for each in found}
 
 
-def _may_see(user: User, application: str) -> bool:
-    """Return whether an account may see an application now."""
+def may_receive(channel: AlertChannel, application: str) -> bool:
+    """Return whether a channel may be sent alerts of an application: its account sees it now."""
+    user = channel.user
+    if user is None:
+        return True
     if not user.is_active:
         return False
     if user.is_superuser or user.groups.filter(name__in=[each.value for each in Role]).exists():

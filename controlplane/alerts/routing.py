@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 
 from arrester.controlplane import store
 from arrester.controlplane.alerts.outbox import MessageStatus, add
-from arrester.controlplane.alerts.owner_channels import channels_of_owners
+from arrester.controlplane.alerts.owner_channels import channels_of_owners, may_receive
 from arrester.controlplane.alerts.text import MessageKind
 from arrester.controlplane.models import Alert, AlertChannel, AlertMessage, AlertRule
 from arrester.controlplane.queries.conditions.causes import AlertCause
@@ -160,6 +160,8 @@ def _settle(message: AlertMessage, alerts: Sequence[Alert], now: datetime) -> No
     message.save(update_fields=["settled"])
     channel = message.channel
     if channel is None or message.status != MessageStatus.SENT.value:
+        return
+    if not all(may_receive(channel, each) for each in message.applications):
         return
     if _needs_end(channel, alerts):
         add(message.rule, channel, MessageKind.RESOLVED, alerts, now=now, about=message.id)

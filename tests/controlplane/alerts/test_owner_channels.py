@@ -153,3 +153,19 @@ def test_an_account_changes_and_ends_its_own_channel(
     with pytest.raises(InvalidValue, match="channel"):
         owner_channels.subscribe("ana", "new@example.com")
     assert User.objects.filter(username="ana").exists()
+
+
+def test_who_may_not_see_the_application_any_more_gets_no_end(
+    redis: Redis, clock: Clock, mailbox: Mailbox
+) -> None:
+    account("ana", None)
+    actions.grant_role("ana", APPLICATION, Role.VIEWER, actor="ada")
+    paused(redis)
+    assign("ana")
+    clock.update()
+    assert receivers(mailbox) == ["ana@example.com"]
+    actions.withdraw_role("ana", APPLICATION, actor="ada")
+    resumed(redis)
+    clock.update(after=SHORT)
+    clock.update(after=RESOLVE_AFTER)
+    assert len(mailbox.messages) == 1
