@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
+import msgspec
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
@@ -14,6 +16,7 @@ from arrester.dashboard.components.editable_records import Reviewed, of_failure
 from arrester.dashboard.pages import tasks
 from arrester.dashboard.permissions import Person, for_operators
 from arrester.dashboard.text.record_changes import changes
+from arrester.dashboard.text.record_fields import fields_again
 from arrester.domain.errors import InvalidValue
 from arrester.domain.events import CommandKind
 from arrester.domain.json_patch import JsonPatch, PatchFailed
@@ -22,8 +25,8 @@ from arrester.domain.json_patch import JsonPatch, PatchFailed
 @require_GET
 @for_operators
 def dialog(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
-    """Show the record as fields and as JSON."""
-    return _dialog(request, who, digest)
+    """Show the record as fields and as JSON; with `patch`, as changed, to edit it again."""
+    return _dialog(request, who, digest, again=request.GET.get("patch", ""))
 
 
 def _dialog(
@@ -33,6 +36,7 @@ def _dialog(
     *,
     reviewed: Reviewed | None = None,
     invalid: str = "",
+    again: str = "",
 ) -> HttpResponse:
     """Show the record to edit; with a patch, what it changes."""
     reviewed = reviewed or Reviewed()
@@ -58,6 +62,10 @@ def _dialog(
         ],
         "invalid": invalid,
     }
+    if again and found.text:
+        with suppress(InvalidValue, PatchFailed):
+            typed = msgspec.json.format(JsonPatch(again).apply(found.text))
+            context |= {"typed": typed, "editor": fields_again(found.text, typed)}
     if patch and found.text:
         try:
             changed = JsonPatch(patch).apply(found.text)

@@ -106,6 +106,26 @@ def edited(text: str, form: Mapping[str, str]) -> str:
     return text_fields.replaced(text, [*_written(changed)])
 
 
+def fields_again(text: str, changed: str) -> RecordFields | None:
+    """Return the fields of a record with the values that it was changed to, to edit them further.
+
+    None: the changed record has other fields, or they are too many.
+    """
+    before, after = record_fields(text), record_fields(changed)
+    if before is None or after is None:
+        return None
+    places = [(each.column, each.path, each.format) for each in before.fields]
+    # A patch may have moved a column to the end.
+    by_place = {(each.column, each.path, each.format): each for each in after.fields}
+    if len(after.fields) != len(places) or set(places) != by_place.keys():
+        return None
+    fields = [
+        by_place[place]._replace(name=each.name)
+        for place, each in zip(places, before.fields, strict=True)
+    ]
+    return RecordFields(fields, before.digest)
+
+
 def is_of(text: str, form: Mapping[str, str]) -> bool:
     """Whether a form was made of this text."""
     return form.get("digest") == _digest(text)

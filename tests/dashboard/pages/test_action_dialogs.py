@@ -193,6 +193,11 @@ def test_the_record_that_stopped_a_task_is_edited_and_reviewed(
     patch = '[{"op":"replace","path":"/dep_delay","value":9}]'
     assert f'name="patch" value="{escape(patch)}"' in text
     assert commands() == []
+    again = operator.get(ask, {"patch": patch}).content.decode()
+    assert "&quot;dep_delay&quot;: 9" in again and 'value="9"' in again
+    assert 'value="1301"' in operator.get(ask, {"patch": "no patch"}).content.decode()
+    other = operator.get(ask, {"patch": '[{"op":"replace","path":"/dep_delay","value":[1]}]'})
+    assert "data-form-of" not in other.content.decode()
 
     assert press(operator, url, patch=patch, reason=" ")[0] == 400
     assert press(operator, url, patch="[]", reason="a typo")[0] == 400
