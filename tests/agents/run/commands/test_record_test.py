@@ -16,7 +16,13 @@ from arrester.agents.run.commands import record_tester
 from arrester.agents.runtime.thread_protocol import RecordTestAnswer, TaskCommand
 from arrester.domain.commands.kinds import TaskAct
 from arrester.domain.error_policy.policy import Response
-from arrester.domain.events import Failure, RecordsHeld, RecordTest, ResumeHow
+from arrester.domain.events import (
+    Failure,
+    RecordsDeadLettered,
+    RecordsHeld,
+    RecordTest,
+    ResumeHow,
+)
 from tests.agents.pipeline_bench import Bench, sink_to
 from tests.agents.run.commands.test_redrive import command, mend, skipped
 from tests.patience import wait_until
@@ -149,7 +155,8 @@ def test_native_steps_and_transforms_are_tested(bench: Bench) -> None:
 
 def test_a_dead_letter_is_tested_as_it_is_and_changed(bench: Bench) -> None:
     thread = skipped(bench, bench.folder / "repaired", ("a", 0, "x"), ("a", 1, "bad"))
-    wait_until(lambda: len(bench.dead_letters()) == 1)
+    # The last events about the record are published after all its files are in place.
+    wait_until(lambda: len(bench.outbox.of(RecordsDeadLettered)) == 1)
     test = replace(command(bench), is_test=True)
     good = replace(command(bench, patch=mend()), is_test=True)
     before = state(bench, thread)
