@@ -80,16 +80,15 @@ def channels_of_owners(alerts: Sequence[Alert]) -> dict[int, AlertChannel]:
         if owner is not None:
             names[alert.id] = owner
     channels = _channels(names.values())
-    allowed = {
-        (channel.id, application): may_receive(channel, application)
-        for channel in channels.values()
-        for application in {each.application for each in about}
-    }
-    return {
-        alert.id: channel
+    owned = [
+        (alert, channels[name])
         for alert in about
-        if (channel := channels.get(names.get(alert.id, ""))) is not None
-        and allowed[channel.id, alert.application]
+        if (name := names.get(alert.id)) is not None and name in channels
+    ]
+    pairs = {(channel.id, alert.application): channel for alert, channel in owned}
+    allowed = {key for key, channel in pairs.items() if may_receive(channel, key[1])}
+    return {
+        alert.id: channel for alert, channel in owned if (channel.id, alert.application) in allowed
     }
 
 

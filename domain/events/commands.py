@@ -38,7 +38,7 @@ class CommandKind(StrEnum):
     #: The server issues REDRIVE_RECORDS for some of its dead letters after the other.
     REDRIVE = "REDRIVE"
     REDRIVE_RECORDS = "REDRIVE_RECORDS"
-    #: The same for a dead letter.
+    #: The steps run once on a dead letter, which a JSON Patch may change, and nothing else happens.
     TEST_DEAD_LETTER = "TEST_DEAD_LETTER"
     SHUT_DOWN_APPLICATION = "SHUT_DOWN_APPLICATION"
     SHUT_DOWN_INSTANCE = "SHUT_DOWN_INSTANCE"
