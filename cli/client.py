@@ -91,7 +91,7 @@ class Client:
                 return {**first, "results": rows, "next": cursor}
 
     def _request(self, method: str, path: str, *, repeat: bool = True, **options: Any) -> Json:
-        url = f"{self.connection.url}/api/{path}"
+        url = f"{self.connection.url}/api/v1/{path}"
         for delay in _delays() if repeat else [None]:
             try:
                 response = self._session.request(

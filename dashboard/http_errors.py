@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 from django.db import DataError, OperationalError
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 from psycopg.errors import QueryCanceled
 from rest_framework.permissions import SAFE_METHODS
@@ -106,9 +106,18 @@ def handle(error: Exception, context: dict[str, Any]) -> Response | None:
 
 
 @csrf_exempt
+def unversioned(request: HttpRequest, path: str) -> HttpResponse:
+    """Redirect a path of release 0.2.0, which had no version, with its method and body."""
+    if path.startswith("v1/"):
+        return unknown(request, path)
+    target = request.get_full_path().replace("/api/", "/api/v1/", 1)
+    return HttpResponse(status=308, headers={"Location": target})
+
+
+@csrf_exempt
 def unknown(request: HttpRequest, path: str) -> JsonResponse:
     """Answer for a path that is not an endpoint."""
-    return JsonResponse({"detail": f"no endpoint {request.path}; see /api/docs/"}, status=404)
+    return JsonResponse({"detail": f"no endpoint {request.path}; see /api/v1/docs/"}, status=404)
 
 
 def _problem(error: ArresterError) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.urls import URLPattern, include, path, register_converter
 
-from arrester.dashboard import health_probes, metrics
+from arrester.dashboard import health_probes, http_errors, metrics
 from arrester.dashboard.actions import alerts as alert_actions
 from arrester.dashboard.actions import (
     application_commands,
@@ -281,5 +281,6 @@ urlpatterns = [
     path("healthz", health_probes.healthz, name="healthz"),
     path("readyz", health_probes.readyz, name="readyz"),
     path("metrics", metrics.MetricsView.as_view(), name="metrics"),
-    path("api/", include(rest_urls)),
+    path("api/v1/", include(rest_urls)),
+    path("api/<path:path>", http_errors.unversioned, name="api-unversioned"),
 ]

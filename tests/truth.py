@@ -62,10 +62,10 @@ def differences(client: Client) -> tuple[list[str], int]:
     """Return the differences between all places, and how many numbers were compared."""
     numbers = Numbers(client)
     totals: Counter[str] = Counter()
-    for each in numbers.json("/api/applications"):
+    for each in numbers.json("/api/v1/applications"):
         name = each["name"]
         for field, what in FIELDS.items():
-            numbers.add(what, name, "/api/applications", each[field])
+            numbers.add(what, name, "/api/v1/applications", each[field])
             totals[what] += each[field]
         of_application(numbers, name, each["position"])
         stopped = of_tasks(numbers, name)
@@ -74,22 +74,22 @@ def differences(client: Client) -> tuple[list[str], int]:
         of_page(numbers, name)
         of_pipelines(numbers, name)
     for what, number in totals.items():
-        numbers.add(what, ALL, "/api/applications", number)
+        numbers.add(what, ALL, "/api/v1/applications", number)
     of_all(numbers)
     return numbers.differences(), numbers.compared
 
 
 def of_application(numbers: Numbers, name: str, position: int) -> None:
     """Add the numbers of an application that REST and metrics have, now and as of its end."""
-    for url in (f"/api/applications/{name}", f"/api/applications/{name}?as_of=@{position}"):
+    for url in (f"/api/v1/applications/{name}", f"/api/v1/applications/{name}?as_of=@{position}"):
         one = numbers.json(url)
         for field, what in FIELDS.items():
             numbers.add(what, name, url, one[field])
-    url = f"/api/applications/{name}/instances"
+    url = f"/api/v1/applications/{name}/instances"
     instances = numbers.json(url)
     numbers.add("live instances", name, url, len(instances))
     numbers.add("LOST instances", name, url, sum(each["lost"] for each in instances))
-    url = f"/api/commands?application={name}"
+    url = f"/api/v1/commands?application={name}"
     waiting = [each for each in numbers.rows(url) if each["status"] in ("ISSUED", "DELIVERED")]
     numbers.add("open commands", name, url, len(waiting))
     lines = dict(each.rsplit(" ", 1) for each in numbers.html("/metrics").splitlines())
@@ -99,7 +99,7 @@ def of_application(numbers: Numbers, name: str, position: int) -> None:
 
 def of_tasks(numbers: Numbers, name: str) -> Counter[str]:
     """Add the numbers of an application's tasks; return how many each error group has stopped."""
-    url = f"/api/tasks?application={name}"
+    url = f"/api/v1/tasks?application={name}"
     tasks = numbers.rows(url)
     for status in STATUSES:
         number = sum(each["status"] == status for each in tasks)
@@ -109,7 +109,7 @@ def of_tasks(numbers: Numbers, name: str) -> Counter[str]:
         numbers.add(f"{status} tasks", name, page, rows_of_page(numbers, page))
     numbers.add("held records", name, url, sum(each["held"] for each in tasks))
     numbers.add("tasks with held records", name, url, sum(each["held"] > 0 for each in tasks))
-    url = f"/api/held?application={name}"
+    url = f"/api/v1/held?application={name}"
     holding = numbers.rows(url)
     numbers.add("held records", name, url, sum(each["held"] for each in holding))
     numbers.add("tasks with held records", name, url, len(holding))
@@ -117,7 +117,7 @@ def of_tasks(numbers: Numbers, name: str) -> Counter[str]:
         place = f"/tasks/{each['id']}"
         page = words(numbers.html(place))
         for what, pattern in (("held", "Held records"), ("failed", "Failed records each once")):
-            numbers.add(f"{what} records", each["id"], "/api/tasks", each[what])
+            numbers.add(f"{what} records", each["id"], "/api/v1/tasks", each[what])
             numbers.add_found(
                 f"{what} records", each["id"], place, f"{pattern} {NUMBER} [FP]", page
             )
@@ -127,8 +127,8 @@ def of_tasks(numbers: Numbers, name: str) -> Counter[str]:
 
 def of_dialog(numbers: Numbers, name: str) -> None:
     """Add the number of tasks that can be resumed together."""
-    dry = numbers.post("/api/resume", {"application": name, "dry_run": True})
-    numbers.add("tasks to resume", name, "/api/resume", len(dry["results"]) + dry["left"])
+    dry = numbers.post("/api/v1/resume", {"application": name, "dry_run": True})
+    numbers.add("tasks to resume", name, "/api/v1/resume", len(dry["results"]) + dry["left"])
     page = f"/resume/ask?application={name}"
     text = words(numbers.html(page))
     found = (rf"Resume {NUMBER} task", rf"{NUMBER} more tasks? (?:is|are) PAUSED")
@@ -150,7 +150,7 @@ def rows_of_page(numbers: Numbers, url: str) -> int:
 
 def of_groups(numbers: Numbers, name: str, stopped: Counter[str]) -> None:
     """Add the numbers of an application's error groups, of its groups with stopped tasks first."""
-    url = f"/api/errors?application={name}&state=all"
+    url = f"/api/v1/errors?application={name}&state=all"
     groups = numbers.rows(url)
     numbers.add("error groups", name, url, len(groups))
     numbers.add("failed records", name, url, sum(each["count"] for each in groups))
@@ -158,7 +158,7 @@ def of_groups(numbers: Numbers, name: str, stopped: Counter[str]) -> None:
     for each in groups[:MOST_DETAILS]:
         fingerprint = each["fingerprint"]
         of = f"{name} {fingerprint}"
-        numbers.add("stopped tasks", of, "/api/tasks", stopped[fingerprint])
+        numbers.add("stopped tasks", of, "/api/v1/tasks", stopped[fingerprint])
         page = f"/errors/{name}/{quote(fingerprint)}"
         numbers.add_found(
             "stopped tasks",
@@ -176,7 +176,7 @@ def of_groups(numbers: Numbers, name: str, stopped: Counter[str]) -> None:
         numbers.add_found(
             "failed records", of, page, rf'data-word="records?"><b>(?:about )?{NUMBER}', row
         )
-        numbers.add("stopped tasks", of, "/api/tasks", stopped[each["fingerprint"]])
+        numbers.add("stopped tasks", of, "/api/v1/tasks", stopped[each["fingerprint"]])
         numbers.add_found("stopped tasks", of, page, rf"{NUMBER} tasks? stopped", row)
 
 
@@ -201,7 +201,7 @@ def of_page(numbers: Numbers, name: str) -> None:
 
 def of_pipelines(numbers: Numbers, name: str) -> None:
     """Add what flowed through the pipelines of an application, by minutes, runs and in total."""
-    url = f"/api/pipelines?application={name}"
+    url = f"/api/v1/pipelines?application={name}"
     metrics = numbers.html("/metrics")
     row_of = dict(
         re.findall(
@@ -220,7 +220,7 @@ def of_pipelines(numbers: Numbers, name: str) -> None:
         if pipeline in row_of:
             numbers.add_found("held records", of, "/pipelines", held, row_of[pipeline])
         since = f"{datetime.now(UTC) - timedelta(days=30):%Y-%m-%dT%H:00Z}"
-        series = f"/api/pipelines/{path}/series?since={since}&step=3600"
+        series = f"/api/v1/pipelines/{path}/series?since={since}&step=3600"
         steps = numbers.json(series)["results"]
         for outcome, field in OUTCOMES.items():
             label = f'application="{name}",outcome="{outcome}",pipeline="{pipeline}"'
@@ -230,7 +230,7 @@ def of_pipelines(numbers: Numbers, name: str) -> None:
             numbers.add(
                 f"records that were {outcome}", of, series, sum(step[field] for step in steps)
             )
-        runs = f"/api/pipelines/{path}/runs?limit=500"
+        runs = f"/api/v1/pipelines/{path}/runs?limit=500"
         flows = [run["flow"] for run in numbers.json(runs) if run["flow"]]
         numbers.add("records that were read", of, runs, sum(flow["records_in"] for flow in flows))
         sums = {field: sum(step[field] for step in steps) for field in OUTCOMES.values()}
@@ -267,7 +267,7 @@ def of_all(numbers: Numbers) -> None:
     numbers.add_found("held records", ALL, "/held", rf"{NUMBER} records? held in order", text)
     text = words(numbers.html("/errors?state=all"))
     for status in ("UNRESOLVED", "RESOLVED", "MUTED"):
-        url = f"/api/errors?state={status}"
+        url = f"/api/v1/errors?state={status}"
         numbers.add(f"{status} error groups", ALL, url, len(numbers.rows(url)))
         found = rf"\b{status.capitalize()} {NUMBER}"
         numbers.add_found(f"{status} error groups", ALL, "/errors", found, text)

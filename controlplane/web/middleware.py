@@ -19,7 +19,7 @@ POLICY = (
 )
 # Swagger UI sets style attributes from its own script.
 DOCS_POLICY = f"{POLICY}; style-src 'self' 'unsafe-inline'"
-DOCS_PREFIX = "/api/docs"
+DOCS_PREFIX = "/api/v1/docs"
 #: Answers of these are never stored; pages have it from `dashboard.permissions`.
 UNSTORED_PREFIXES = ("/api/", "/metrics")
 

@@ -1,4 +1,4 @@
-"""The endpoints under /api/."""
+"""The endpoints under /api/v1/."""
 
 from __future__ import annotations
 

@@ -159,14 +159,14 @@ def _calm(product: Product, records: Records, operator: Operator, *, seconds: fl
         )
     except AssertionError:
         found.append(f"the counts differ: {product.failure_counts(APPLICATION)}")
-    failures = product.all_of("/api/failures")
+    failures = product.all_of("/api/v1/failures")
     bad = sum(
         each["count"] for each in failures if each["failure"]["stage"].startswith("deserialize")
     )
     if bad != expected:
         found.append(f"{bad} bad records are counted, of {expected}")
     found += _flow_violations(product, records, seconds=seconds)
-    quarantined = product.all_of("/api/quarantine")
+    quarantined = product.all_of("/api/v1/quarantine")
     if quarantined:
         found.append(f"{len(quarantined)} entries are quarantined: {quarantined[0]}")
     found += operator.check(seconds=seconds)

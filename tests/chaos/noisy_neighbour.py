@@ -184,7 +184,7 @@ def _untrue(product: Product, attacks: int) -> list[str]:
 def _counts(product: Product) -> dict[str, int]:
     """Return how many records of the quiet application have failed, as REST counts them."""
     lists = {"errors": "count", "failures": "count", "tasks": "failed"}
-    counts = {"application": int(product.get(f"/api/applications/{QUIET}")["failed"])}
+    counts = {"application": int(product.get(f"/api/v1/applications/{QUIET}")["failed"])}
     for name, field in lists.items():
         counts[name] = sum(each[field] for each in _all_rows(product, name))
     return counts
@@ -194,7 +194,7 @@ def _all_rows(product: Product, name: str) -> Iterator[dict[str, Any]]:
     """Yield the rows of a list of the quiet application, page by page."""
     cursor: str | None = ""
     while cursor is not None:
-        page = product.get(f"/api/{name}?application={QUIET}&limit=500&cursor={cursor}")
+        page = product.get(f"/api/v1/{name}?application={QUIET}&limit=500&cursor={cursor}")
         yield from page["results"]
         cursor = page["next"]
 
@@ -241,7 +241,7 @@ def _see(product: Product, quiet: Redis) -> float:
     _report(quiet, number, "1-00112233445566aa")
 
     def is_shown() -> bool:
-        rows = _rows(product, f"/api/failures?application={QUIET}&limit=20")
+        rows = _rows(product, f"/api/v1/failures?application={QUIET}&limit=20")
         return any(each["first_position"] == number for each in rows)
 
     return _seconds_until(is_shown, began)
@@ -253,7 +253,7 @@ def _alert_seconds(product: Product, quiet: Redis) -> float:
     _report(quiet, 0, fingerprint)
 
     def has_alert() -> bool:
-        rows = _rows(product, f"/api/alerts?application={QUIET}&limit=50")
+        rows = _rows(product, f"/api/v1/alerts?application={QUIET}&limit=50")
         return any(fingerprint in str(each) for each in rows)
 
     return _seconds_until(has_alert, began)

@@ -28,7 +28,7 @@ class Operator:
     def act(self) -> None:
         """Issue a command about a random task."""
         try:
-            tasks = self.product.all_of("/api/tasks")
+            tasks = self.product.all_of("/api/v1/tasks")
         except (OSError, ValueError):
             self.failed_requests += 1
             return
@@ -42,7 +42,7 @@ class Operator:
     def resume_all(self) -> bool:
         """Resume each paused task; return whether no task holds records."""
         try:
-            tasks = self.product.all_of("/api/tasks")
+            tasks = self.product.all_of("/api/v1/tasks")
         except (OSError, ValueError):
             return False
         for each in tasks:
@@ -56,7 +56,7 @@ class Operator:
 
         def click() -> None:
             try:
-                answers.append(self.product.post("/api/commands", body))
+                answers.append(self.product.post("/api/v1/commands", body))
             except (OSError, ValueError):
                 self.failed_requests += 1
 
@@ -76,7 +76,7 @@ class Operator:
         """Return what is wrong with the accepted commands at the end."""
 
         def open_commands() -> list[str]:
-            found = (self.product.get(f"/api/commands/{id}") for id in sorted(self.accepted))
+            found = (self.product.get(f"/api/v1/commands/{id}") for id in sorted(self.accepted))
             return [each["id"] for each in found if each["status"] not in _FINAL]
 
         try:

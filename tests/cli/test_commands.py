@@ -170,7 +170,7 @@ def test_a_list_is_the_json_of_rest_from_all_pages(
         story.pauses(f"gate-{number}")
     monkeypatch.setattr(client, "PAGE", 2)
     header = {"Authorization": f"Token {token('ben')}"}
-    rest = requests.get(f"{server}/api/tasks", headers=header, timeout=60).json()
+    rest = requests.get(f"{server}/api/v1/tasks", headers=header, timeout=60).json()
     assert len(rest["results"]) == 5
     assert json.loads(arrester("tasks", "--json").out) == rest
     some = json.loads(arrester("tasks", "--json", "--limit", "3").out)

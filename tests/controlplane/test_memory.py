@@ -53,7 +53,12 @@ def test_the_largest_entries_of_each_kind_take_little_memory(
 
     make_superuser("ada")
     pages = [
-        *("/api/feed?last=500&limit=500", "/api/quarantine?limit=500", "/quarantine", "/errors"),
+        *(
+            "/api/v1/feed?last=500&limit=500",
+            "/api/v1/quarantine?limit=500",
+            "/quarantine",
+            "/errors",
+        ),
         *(f"/applications/{name}" for name in names.values()),
         *(f"/errors/{names[kind]}/{'a' * 200}" for kind in ("bodies", "nested bodies")),
     ]

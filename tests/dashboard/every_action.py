@@ -140,7 +140,7 @@ def _of_tasks(story: Story) -> list[UserAction]:
             url=reverse("test-dead-letter", args=["flights", spoilt_record]),
             form={"patch": ""},
             steps=[("click", "#redrive"), ("click", "#test-record")],
-            rest=(f"/api/dead-letters/flights/{spoilt_record}/test", {}),
+            rest=(f"/api/v1/dead-letters/flights/{spoilt_record}/test", {}),
         ),
         UserAction(
             name="test-record",
@@ -156,7 +156,7 @@ def _of_tasks(story: Story) -> list[UserAction]:
                 ("click", "#test-record"),
             ],
             rest=(
-                "/api/commands",
+                "/api/v1/commands",
                 {"kind": "TEST_RECORD", "task": tested.digest, "patch": patch},
             ),
         ),
@@ -175,7 +175,7 @@ def _of_tasks(story: Story) -> list[UserAction]:
                 confirm,
             ],
             rest=(
-                "/api/commands",
+                "/api/v1/commands",
                 {"kind": "MEND_RECORD", "task": mend.digest, "patch": patch} | reason,
             ),
         ),
@@ -191,7 +191,7 @@ def _of_tasks(story: Story) -> list[UserAction]:
                 ("fill", "Reason", "so it is"),
                 confirm,
             ],
-            rest=("/api/dismiss", {"tasks": [gone_too.digest], "reason": "so it is"}),
+            rest=("/api/v1/dismiss", {"tasks": [gone_too.digest], "reason": "so it is"}),
         ),
         UserAction(
             name="discard",
@@ -206,7 +206,7 @@ def _of_tasks(story: Story) -> list[UserAction]:
                 ("click", "dialog .danger"),
             ],
             rest=(
-                "/api/dead-letters/discard",
+                "/api/v1/dead-letters/discard",
                 {"application": "flights", "ids": [spoilt_record], "reason": "so it is"},
             ),
         ),
@@ -234,7 +234,7 @@ def _task(
         url=url,
         form={"id": str(uuid4())} | (more or {}),
         steps=steps,
-        rest=("/api/commands", {"kind": kind, "task": digest} | (more or {})),
+        rest=("/api/v1/commands", {"kind": kind, "task": digest} | (more or {})),
     )
 
 
@@ -259,7 +259,7 @@ def _of_applications() -> list[UserAction]:
             url=reverse("resume-many"),
             form={"id": str(uuid4()), "application": "many", "task": tasks[0]},
             steps=[("click", "#resume-many"), ("click", "dialog .primary")],
-            rest=("/api/resume", {"application": "many"}),
+            rest=("/api/v1/resume", {"application": "many"}),
         ),
         UserAction(
             name="start-rollout",
@@ -274,7 +274,7 @@ def _of_applications() -> list[UserAction]:
                 "tasks_per_minute": "600",
             },
             steps=[("click", "#rollout"), ("click", "dialog .primary")],
-            rest=("/api/commands", {"kind": "RESUME_TASKS", "application": "rolled"}),
+            rest=("/api/v1/commands", {"kind": "RESUME_TASKS", "application": "rolled"}),
         ),
         UserAction(
             name="shut-down",
@@ -289,7 +289,7 @@ def _of_applications() -> list[UserAction]:
                 ("click", "dialog .danger"),
             ],
             rest=(
-                "/api/commands",
+                "/api/v1/commands",
                 {"kind": "SHUT_DOWN_APPLICATION", "application": "ends", "reason": "so it is"},
             ),
         ),
@@ -305,7 +305,7 @@ def _of_applications() -> list[UserAction]:
                 ("click", "dialog .danger"),
             ],
             rest=(
-                "/api/commands",
+                "/api/v1/commands",
                 {
                     "kind": "SHUT_DOWN_INSTANCE",
                     "application": "two",
@@ -326,7 +326,7 @@ def _of_applications() -> list[UserAction]:
                 ("click", "dialog .primary"),
             ],
             rest=(
-                "/api/commands",
+                "/api/v1/commands",
                 {
                     "kind": "RESTART_PIPELINE",
                     "application": "renewed",
@@ -348,7 +348,7 @@ def _of_applications() -> list[UserAction]:
                 ("click", "dialog .primary"),
             ],
             rest=(
-                "/api/commands",
+                "/api/v1/commands",
                 rule | {"kind": "SET_POLICY", "application": "ruled", "reason": "so it is"},
             ),
         ),
@@ -359,7 +359,7 @@ def _of_applications() -> list[UserAction]:
             url=reverse("start", args=["ended"]),
             form=why,
             steps=[("click", "#start"), ("click", "dialog .primary")],
-            rest=("/api/commands", {"kind": "START_APPLICATION", "application": "ended"}),
+            rest=("/api/v1/commands", {"kind": "START_APPLICATION", "application": "ended"}),
         ),
     ]
 
@@ -379,7 +379,7 @@ def _of_pipelines() -> list[UserAction]:
                 form={"id": str(uuid4()), "pipeline": "delays"},
                 steps=[("click", f"[data-{act}-pipeline]"), ("click", "dialog .primary")],
                 rest=(
-                    "/api/commands",
+                    "/api/v1/commands",
                     {
                         "kind": f"{act.upper()}_PIPELINE",
                         "application": application,
@@ -401,7 +401,7 @@ def _of_pipelines() -> list[UserAction]:
                 ("click", "dialog .primary"),
             ],
             rest=(
-                "/api/commands",
+                "/api/v1/commands",
                 {
                     "kind": "PAUSE_TASK",
                     "application": "keyed",
@@ -451,7 +451,7 @@ def _of_groups(story: Story) -> list[UserAction]:
                 ("click", "dialog .primary"),
             ],
             rest=(
-                "/api/errors/acts",
+                "/api/v1/errors/acts",
                 {
                     "act": "RESOLVE",
                     "groups": [{"application": "flights", "fingerprint": EMPTY.fingerprint}],
@@ -486,7 +486,7 @@ def _group(verb: str, cause: Failure, steps: list[Step], asked: dict[str, Any]) 
         url=url,
         form={"id": str(uuid4()), "end": "failures", "failures": "100", "period": "3600"},
         steps=steps,
-        rest=(f"/api/errors/flights/{cause.fingerprint}/acts", asked),
+        rest=(f"/api/v1/errors/flights/{cause.fingerprint}/acts", asked),
     )
 
 
@@ -500,7 +500,7 @@ def _note(
         url=url,
         form={"id": str(uuid4()), "text": "seen"},
         steps=[*before, ("fill", "Note", "seen"), ("click", "text=Add note")],
-        rest=("/api/notes", about | {"text": "seen"}),
+        rest=("/api/v1/notes", about | {"text": "seen"}),
     )
 
 
@@ -522,7 +522,7 @@ def _redrive() -> UserAction:
             ("click", "dialog .primary"),
         ],
         rest=(
-            "/api/dead-letters/redrive",
+            "/api/v1/dead-letters/redrive",
             {"application": "redriven", "ids": [one.id], "reason": "so it is"},
         ),
     )
@@ -551,7 +551,7 @@ def _of_the_rest(story: Story) -> list[UserAction]:
             url=cancel,
             form={"id": str(uuid4())},
             steps=[("click", "#cancel")],
-            rest=(f"/api/commands/{waiting}/cancel", {}),
+            rest=(f"/api/v1/commands/{waiting}/cancel", {}),
         ),
         _redrive(),
         _quarantine(
@@ -583,7 +583,7 @@ def _of_the_rest(story: Story) -> list[UserAction]:
             url=reverse("create-token"),
             form={"name": "ci", "scope": "read", "days": "90"},
             steps=[("fill", "Token name", "ci"), ("click", "text=Create token")],
-            rest=("/api/tokens", {"name": "ci by rest"}),
+            rest=("/api/v1/tokens", {"name": "ci by rest"}),
             least=Role.VIEWER,
         ),
         _reveal(),
@@ -630,7 +630,7 @@ def _reveal() -> UserAction:
             ("click", "dialog .primary"),
             ("click", "dialog[open] [data-close]:text-is('Close')"),
         ],
-        rest=(f"/api/failures/masked/{failed.sequence}/reveal", {"reason": "so it is"}),
+        rest=(f"/api/v1/failures/masked/{failed.sequence}/reveal", {"reason": "so it is"}),
         least=Role.ADMIN,
     )
 
@@ -644,7 +644,7 @@ def _quarantine(name: str, number: int, act: str, steps: list[Step]) -> UserActi
         url=url,
         form={"id": str(uuid4()), "reason": "so it is"},
         steps=steps,
-        rest=(f"/api/quarantine/{number}/acts", {"act": act, "reason": "so it is"}),
+        rest=(f"/api/v1/quarantine/{number}/acts", {"act": act, "reason": "so it is"}),
     )
 
 
@@ -707,7 +707,7 @@ def _of_agents() -> list[UserAction]:
         ("type", f"form[action='{url}'] [name=application]", "new"),
         ("click", "text=Add credential"),
     ]
-    rest: tuple[str, dict[str, Any]] = ("/api/agents", {"application": "new"})
+    rest: tuple[str, dict[str, Any]] = ("/api/v1/agents", {"application": "new"})
     form = {"application": "new"}
     added = UserAction("add-agent", page, url, url, form, add, rest, admin)
     url, row = reverse("remove-agent", args=[known]), f"#credential-{known}"
@@ -877,7 +877,7 @@ def _of_alerts() -> list[UserAction]:
             url=acknowledge,
             form={},
             steps=[("click", f"#alert-{alert.id} button")],
-            rest=(f"/api/alerts/{alert.id}/acknowledge", {}),
+            rest=(f"/api/v1/alerts/{alert.id}/acknowledge", {}),
         ),
         UserAction(
             name="send-alert-again",

@@ -74,9 +74,9 @@ def test_tasks_of_an_older_checkpoint_are_counted_nowhere(
     assert len(stored) == 6 and len(live) == 3
 
     assert set(rows(operator, f"{reverse('tasks')}?state=PAUSED")) == live
-    assert set(listed(operator, "/api/tasks?state=PAUSED")) == live
-    assert set(listed(operator, "/api/held")) == live
-    summary = operator.get("/api/applications/flights").json()
+    assert set(listed(operator, "/api/v1/tasks?state=PAUSED")) == live
+    assert set(listed(operator, "/api/v1/held")) == live
+    summary = operator.get("/api/v1/applications/flights").json()
     assert (summary["paused"], summary["held"]) == (3, 15)
     assert [queries.application("flights").paused, queries.held_in_all()] == [3, (15, 3)]
     overview = text(operator, reverse("overview"))
@@ -90,7 +90,7 @@ def test_tasks_of_an_older_checkpoint_are_counted_nowhere(
     then = queries.as_of_state.group("flights", TYPO.fingerprint, end)
     assert (then.stopped, then.stopped_total) == (group.stopped, 3)
     dry = {"application": "flights", "dry_run": True}
-    found = operator.post("/api/resume", dry, content_type="application/json").json()
+    found = operator.post("/api/v1/resume", dry, content_type="application/json").json()
     assert {each["task"] for each in found["results"]} == live and found["left"] == 0
     assert "Resume 3 tasks" in text(
         operator, f"{reverse('resume-many-dialog')}?application=flights"
@@ -98,7 +98,7 @@ def test_tasks_of_an_older_checkpoint_are_counted_nowhere(
     # Also if a row of an older checkpoint is selected.
     selected = "&".join(f"task={digest}" for digest in sorted(stored))
     assert "Resume 3 tasks" in text(operator, f"{reverse('resume-many-dialog')}?{selected}")
-    runs = operator.get("/api/applications/flights/threads").json()
+    runs = operator.get("/api/v1/applications/flights/threads").json()
     assert [each["checkpoint"] for each in runs] != [older.checkpoint] and len(runs) == 1
 
 
@@ -106,15 +106,15 @@ def test_tasks_of_an_older_checkpoint_are_reachable_and_marked(
     older: Story, operator: Client
 ) -> None:
     every = f"{reverse('tasks')}?checkpoints=all"
-    assert len(rows(operator, every)) == len(listed(operator, "/api/tasks?checkpoints=all")) == 6
+    assert len(rows(operator, every)) == len(listed(operator, "/api/v1/tasks?checkpoints=all")) == 6
     assert text(operator, every).count("not counted") == 3
     end = f"checkpoints=all&application=flights&as_of=@{queries.log_positions()['flights']}"
-    for url in ("/api/tasks?checkpoints=all", f"/api/tasks?{end}"):
+    for url in ("/api/v1/tasks?checkpoints=all", f"/api/v1/tasks?{end}"):
         flags = {each["id"]: each["live"] for each in operator.get(url).json()["results"]}
         assert sum(flags.values()) == 3 and not flags[older.task("JFK").digest], url
     for digest, is_live in flags.items():
-        assert operator.get(f"/api/tasks/{digest}").json()["live"] is is_live
-    runs = operator.get("/api/applications/flights/threads?checkpoints=all").json()
+        assert operator.get(f"/api/v1/tasks/{digest}").json()["live"] is is_live
+    runs = operator.get("/api/v1/applications/flights/threads?checkpoints=all").json()
     assert {each["checkpoint"] == older.checkpoint: each["live"] for each in runs} == {
         True: False,
         False: True,
@@ -130,14 +130,14 @@ def test_tasks_of_an_older_checkpoint_are_reachable_and_marked(
     live = queries.tasks(queries.TaskFilter(key="JFK")).rows[0].id.digest
     assert "Older checkpoint" not in text(operator, reverse("task", args=[live]))
     assert operator.get(f"{reverse('tasks')}?checkpoints=some").status_code == 400
-    assert operator.get("/api/tasks?checkpoints=some").status_code == 400
+    assert operator.get("/api/v1/tasks?checkpoints=some").status_code == 400
 
 
 def test_a_checkpoint_that_is_started_again_is_the_newest(older: Story, operator: Client) -> None:
     older.epoch += 1
     older.starts()
     live = {older.task(key).digest for key in KEYS}
-    assert set(rows(operator, reverse("tasks"))) == set(listed(operator, "/api/tasks")) == live
+    assert set(rows(operator, reverse("tasks"))) == set(listed(operator, "/api/v1/tasks")) == live
     assert queries.application("flights").held == 6
 
 
@@ -148,7 +148,7 @@ def test_a_task_without_a_run_is_shown_as_such_and_can_be_dismissed(
     older.stops()
     ended = queries.checkpoints(["flights"]).no_run_since
     assert set(ended) == {queries.pipeline_key(older.task(None))}
-    for url in ("/api/tasks?checkpoints=all", f"/api/tasks/{gone}"):
+    for url in ("/api/v1/tasks?checkpoints=all", f"/api/v1/tasks/{gone}"):
         answer = operator.get(url).json()
         since = {each["id"]: each["no_run_since"] for each in answer.get("results", [answer])}
         assert datetime.fromisoformat(since[gone] or "") in ended.values()
@@ -165,7 +165,7 @@ def test_a_task_without_a_run_is_shown_as_such_and_can_be_dismissed(
 
     def command(kind: str, task: str, **more: str) -> tuple[int, str]:
         body = {"kind": kind, "task": task, "reason": "moved"} | more
-        response = operator.post("/api/commands", body, content_type="application/json")
+        response = operator.post("/api/v1/commands", body, content_type="application/json")
         return response.status_code, response.json().get("detail", "")
 
     newest = queries.tasks(queries.TaskFilter(key="JFK")).rows[0].id
@@ -177,22 +177,22 @@ def test_a_task_without_a_run_is_shown_as_such_and_can_be_dismissed(
     assert status == 409 and "instance spark-driver-1 runs delays" in why
     assert command("DISMISS_TASK", gone, reason=" ")[0] == 400
     both = {"tasks": [newest.digest, gone], "reason": "moved"}
-    results = operator.post("/api/dismiss", both, content_type="application/json").json()
+    results = operator.post("/api/v1/dismiss", both, content_type="application/json").json()
     assert [each["command"] is None for each in results] == [True, False]
     assert "instance spark-driver-1 runs delays" in results[0]["refused"]
     before = queries.application("flights")
-    assert listed(operator, "/api/tasks?checkpoints=all&state=DISMISSED") == [gone]
+    assert listed(operator, "/api/v1/tasks?checkpoints=all&state=DISMISSED") == [gone]
     assert rows(operator, f"{reverse('tasks')}?checkpoints=all&state=DISMISSED") == [gone]
     page = text(operator, reverse("task", args=[gone]))
     assert "DISMISSED" in page and "by ana: moved" in page and "Dismiss task…" not in page
-    audit = operator.get("/api/audit").json()["results"]
+    audit = operator.get("/api/v1/audit").json()["results"]
     what = next(each["what"] for each in audit if each["kind"] == "CommandIssued")
     assert what == "dismiss task: moved"
     # The checkpoint is started again, and its tasks are counted: all but the dismissed one.
     older.epoch, older.instance = 2, uuid4()
     older.starts()
     assert queries.application("flights").paused == before.paused - 1 == 2
-    assert set(listed(operator, "/api/held")) == {other, older.task("EWR").digest}
+    assert set(listed(operator, "/api/v1/held")) == {other, older.task("EWR").digest}
     assert queries.application("flights").held == 4
     assert "2 tasks stopped" in text(operator, reverse("errors"))
     assert "no run since" not in text(operator, reverse("overview"))
@@ -291,7 +291,7 @@ def test_page_and_rest_list_the_same_error_groups_by_default(
         wanted = {each.fingerprint for each in marks}
         page = operator.get(f"{reverse('errors')}?{state}").content.decode()
         assert set(re.findall(r'<tr id="group-flights-([^"]*)"', page)) == wanted
-        for url in (f"/api/errors?{state}", f"/api/errors?{state}&{end}"):
+        for url in (f"/api/v1/errors?{state}", f"/api/v1/errors?{state}&{end}"):
             found = operator.get(url).json()["results"]
             assert {each["fingerprint"] for each in found} == wanted, url
 
@@ -304,7 +304,7 @@ def test_failed_records_and_failed_attempts_are_named(flights: Story, operator: 
     page = text(operator, reverse("task", args=[task.digest]))
     assert "Failed records each once 1" in page
     assert "Failed attempts record-failures 4" in page
-    rest = operator.get(f"/api/tasks/{task.digest}").json()
+    rest = operator.get(f"/api/v1/tasks/{task.digest}").json()
     assert (rest["failed"], rest["counters"]["record_failures"]) == (1, 4)
 
 
@@ -322,10 +322,10 @@ def test_each_status_names_its_thing(flights: Story, operator: Client) -> None:
     assert "1 task without a run No live instance" in page
     assert "EWR NO RUN" in page
     assert "task RUNNING" not in page
-    assert operator.get("/api/tasks?state=RUNNING").json()["results"] == []
-    waiting = operator.get("/api/tasks?state=NO_RUN").json()["results"]
+    assert operator.get("/api/v1/tasks?state=RUNNING").json()["results"] == []
+    waiting = operator.get("/api/v1/tasks?state=NO_RUN").json()["results"]
     assert [each["key"] for each in waiting] == ["EWR"]
-    rest = operator.get("/api/applications/flights").json()
+    rest = operator.get("/api/v1/applications/flights").json()
     assert (rest["running"], rest["no_run"], rest["paused"]) == (0, 1, 1)
     assert html.unescape(text(operator, reverse("applications"))).count("Application state") == 1
 
@@ -348,13 +348,13 @@ def test_a_retry_that_fails_again_does_not_restart_the_age(
     order = [other.digest, task.digest]
     assert [each.digest.hex for each in models.Task.objects.order_by("-since")] == order
     assert rows(operator, f"{reverse('tasks')}?state=PAUSED") == order[::-1]
-    assert listed(operator, "/api/tasks?state=PAUSED") == order
+    assert listed(operator, "/api/v1/tasks?state=PAUSED") == order
     end = queries.log_positions()["flights"]
-    assert listed(operator, f"/api/tasks?application=flights&as_of=@{end}") == order
+    assert listed(operator, f"/api/v1/tasks?application=flights&as_of=@{end}") == order
     assert [each.id for each in queries.paused("flights").tasks] == [task, other]
     [stopped] = conditions.needing_attention(now=now)
     assert (stopped.since, stopped.count) == (models.Task.objects.earliest("since").since, 2)
-    rest = operator.get(f"/api/tasks/{task.digest}").json()
+    rest = operator.get(f"/api/v1/tasks/{task.digest}").json()
     assert datetime.fromisoformat(rest["first_stopped"]) == state.first_stopped
     assert datetime.fromisoformat(rest["since"]) == state.since
     page = text(operator, reverse("task", args=[task.digest]))
@@ -378,8 +378,8 @@ def test_a_command_reports_whether_its_task_stopped_again(flights: Story, operat
         return str(command)
 
     def verdict(command: str) -> tuple[str, int | None, int | None]:
-        found = operator.get(f"/api/commands/{command}").json()["verdict"]
-        rows = operator.get("/api/commands").json()["results"]
+        found = operator.get(f"/api/v1/commands/{command}").json()["verdict"]
+        rows = operator.get("/api/v1/commands").json()["results"]
         assert [each["verdict"] for each in rows if each["id"] == command] == [found]
         stop = found["stop"] or {}
         return found["outcome"], stop.get("position"), stop.get("stops")

@@ -43,9 +43,9 @@ def test_a_read_ends_when_its_client_leaves(server: str, fresh_database: embedde
     headers = {"Authorization": f"Token {token('ana')}"}
     clients = [http.client.HTTPConnection(urlsplit(server).netloc) for _ in range(2)]
     with locked(fresh_database, "task") as holder:
-        clients[0].request("GET", "/api/tasks", headers=headers)
+        clients[0].request("GET", "/api/v1/tasks", headers=headers)
         wait_until(lambda: len(waiting(holder)) == 1)
-        clients[1].request("GET", "/api/tasks", headers=headers)
+        clients[1].request("GET", "/api/v1/tasks", headers=headers)
         wait_until(lambda: len(waiting(holder)) == 2)
         both = waiting(holder)
         clients[1].close()
@@ -56,7 +56,7 @@ def test_a_read_ends_when_its_client_leaves(server: str, fresh_database: embedde
     clients[0].close()
 
 
-@pytest.mark.parametrize("path", ["/api/tasks", "/tasks"])
+@pytest.mark.parametrize("path", ["/api/v1/tasks", "/tasks"])
 def test_a_read_that_takes_too_long_reports_what_to_narrow(
     fresh_database: embedded.Urls, path: str
 ) -> None:

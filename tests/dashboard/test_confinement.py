@@ -226,7 +226,7 @@ def test_concurrent_requests_do_not_share_a_confinement(
     vic = person("vic", roles={SEEN: Role.VIEWER}).cookies
     requests = [
         (path, {"Authorization": f"Token {token}"}, set(seen))
-        for path in ("/api/status", "/metrics", "/api/feed?last=50")
+        for path in ("/api/v1/status", "/metrics", "/api/v1/feed?last=50")
         for seen, token in tokens.items()
     ]
     requests += [
@@ -294,8 +294,10 @@ def test_one_refused_application_refuses_the_whole_request(sides: tuple[Side, Si
     ]
     before = done()
     refused = [
-        client.post("/api/dismiss", tasks, content_type="application/json"),
-        client.post("/api/errors/acts", {"act": "RESOLVE", "groups": groups}, "application/json"),
+        client.post("/api/v1/dismiss", tasks, content_type="application/json"),
+        client.post(
+            "/api/v1/errors/acts", {"act": "RESOLVE", "groups": groups}, "application/json"
+        ),
     ]
     for response in refused:
         assert response.status_code == 403
@@ -331,10 +333,10 @@ def test_admins_of_an_application_manage_its_roles_and_agents(sides: tuple[Side,
     assert logged_in(user).get("/").status_code == 403
     entries = models.AuditEntry.objects.filter(about="new", act="ROLE_CHANGED").order_by("id")
     assert [each.detail for each in entries] == [f"viewer on {SEEN}", f"none on {SEEN}"]
-    added = client.post("/api/agents", {"application": SEEN}, content_type="application/json")
+    added = client.post("/api/v1/agents", {"application": SEEN}, content_type="application/json")
     assert added.status_code == 201
     # The users of the other applications in Redis stay.
-    assert {each["application"] for each in client.get("/api/agents").json()} == {SEEN}
+    assert {each["application"] for each in client.get("/api/v1/agents").json()} == {SEEN}
     assert f"arrester-agent-{HIDDEN}" in " ".join(map(str, redis_client.client().acl_list()))
 
 
@@ -349,22 +351,22 @@ def test_a_token_gives_what_account_scope_and_list_have_in_common(
     seen, other = sides
     operator = token_client("oli", "operator", [SEEN])
     command = {"kind": "RESUME_TASK", "task": seen.task}
-    assert operator.get(f"/api/tasks/{other.task}").status_code == 404
-    assert operator.get(f"/api/tasks/{seen.task}").status_code == 200
+    assert operator.get(f"/api/v1/tasks/{other.task}").status_code == 404
+    assert operator.get(f"/api/v1/tasks/{seen.task}").status_code == 200
     viewer = token_client("vic", "viewer", [SEEN])
-    assert viewer.post("/api/commands", command, "application/json").status_code == 403
-    status = operator.get("/api/status").json()
+    assert viewer.post("/api/v1/commands", command, "application/json").status_code == 403
+    status = operator.get("/api/v1/status").json()
     assert (status["role"], status["roles"]) == (None, {SEEN: "operator"})
     # It creates no token for more.
     for applications in (None, [HIDDEN], [SEEN, HIDDEN]):
         form = {"name": "more", "applications": applications}
-        response = operator.post("/api/tokens", form, "application/json")
+        response = operator.post("/api/v1/tokens", form, "application/json")
         assert (response.status_code, response.json()["field"]) == (400, "applications")
     form = {"name": "same", "applications": [SEEN]}
-    created = operator.post("/api/tokens", form, "application/json")
+    created = operator.post("/api/v1/tokens", form, "application/json")
     assert (created.status_code, created.json()["applications"]) == (201, [SEEN])
     grantless = token_client("eve", "operator", ["gone"])
-    assert grantless.get("/api/tasks").json()["results"] == []
+    assert grantless.get("/api/v1/tasks").json()["results"] == []
 
 
 def test_a_confined_person_has_own_tokens_and_an_own_password(sides: tuple[Side, Side]) -> None:
@@ -372,8 +374,10 @@ def test_a_confined_person_has_own_tokens_and_an_own_password(sides: tuple[Side,
     made = client.post(reverse("create-token"), {"name": "ci", "scope": "read", "days": "7"})
     text = made.content.decode().split('id="token" tabindex="0">')[1].split("<")[0]
     bearer = Client(headers={"Authorization": f"Token {text}"})
-    assert [each["application"] for each in bearer.get("/api/alerts").json()["results"]] == [SEEN]
-    assert [each["name"] for each in client.get("/api/tokens").json()] == ["ci"]
+    assert [each["application"] for each in bearer.get("/api/v1/alerts").json()["results"]] == [
+        SEEN
+    ]
+    assert [each["name"] for each in client.get("/api/v1/tokens").json()] == ["ci"]
     change = {
         "old_password": PASSWORD,
         "new_password1": "a long new password 8",

@@ -126,7 +126,7 @@ def test_a_hung_redis_delays_no_page_and_no_command(site: Site, redis: Redis) ->
     story = Story()
     story.starts()
     task = story.pauses("JFK")
-    page, rest = "/", "/api/applications"
+    page, rest = "/", "/api/v1/applications"
     check(site.get(page), 200)
     id = uuid4()
     pid = int(redis.info("server")["process_id"])
@@ -161,7 +161,7 @@ def test_a_hung_postgresql_delays_no_answer(
     with suspended(*postgres_processes(services)):
         for path in ("/", "/tasks", own):
             assert "PostgreSQL does not answer" in check(site.get(path), 503)
-        for path in ("/api/applications", "/metrics"):
+        for path in ("/api/v1/applications", "/metrics"):
             assert json.loads(check(site.get(path), 503))["service"] == "postgres"
         check(site.get("/healthz"), 200)
         check(site.get("/live"), 503)

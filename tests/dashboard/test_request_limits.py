@@ -33,7 +33,7 @@ def status_of(server: str, request: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("path", "limit"), [("/login", ANONYMOUS_BYTES["/login"]), ("/api/tasks", MAXIMUM_BYTES)]
+    ("path", "limit"), [("/login", ANONYMOUS_BYTES["/login"]), ("/api/v1/tasks", MAXIMUM_BYTES)]
 )
 def test_a_large_body_is_refused_before_it_is_received(server: str, path: str, limit: int) -> None:
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n".encode() + FORM

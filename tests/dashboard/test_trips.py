@@ -93,7 +93,7 @@ def test_a_page_of_failures_enters_the_modules_of_the_docs(flights: Story, viewe
     task = flights.pauses("JFK").digest
     flights.skips("EWR", 40)
     for wanted in ("application=flights", f"task={task}"):
-        url, trip = f"/api/failures?{wanted}", Trip()
+        url, trip = f"/api/v1/failures?{wanted}", Trip()
         viewer.get(url)  # imports what the page needs, and reads rows of the session
         with profiled(trip), trip.counting():
             assert viewer.get(url).json()["results"]

@@ -218,15 +218,15 @@ class Stack:
     def failure_counts(self, application: str) -> dict[str, int]:
         """Return how many records have failed, as each page counts them."""
         return {
-            "application": self.get(f"/api/applications/{application}")["failed"],
-            "groups": sum(group["count"] for group in self.all_of("/api/errors")),
-            "failures": sum(row["count"] for row in self.all_of("/api/failures")),
-            "tasks": sum(task["failed"] for task in self.all_of("/api/tasks")),
+            "application": self.get(f"/api/v1/applications/{application}")["failed"],
+            "groups": sum(group["count"] for group in self.all_of("/api/v1/errors")),
+            "failures": sum(row["count"] for row in self.all_of("/api/v1/failures")),
+            "tasks": sum(task["failed"] for task in self.all_of("/api/v1/tasks")),
         }
 
     def task(self, key: str) -> dict[str, Any]:
         """Return a task as the API shows it; before its first failure it is RUNNING."""
-        found = (task for task in self.all_of("/api/tasks") if task["key"] == key)
+        found = (task for task in self.all_of("/api/v1/tasks") if task["key"] == key)
         return next(found, {"status": "RUNNING", "held": 0, "position": None})
 
     def is_paused(self, key: str) -> bool:
@@ -235,7 +235,7 @@ class Stack:
 
     def command(self, **requested: Any) -> dict[str, Any]:
         """Issue a command and return it when its status is final."""
-        status, command = self.post("/api/commands", requested)
+        status, command = self.post("/api/v1/commands", requested)
         assert status in (201, 202), command
         return self.answer(command["id"])
 
@@ -243,7 +243,7 @@ class Stack:
         """Return a command once nothing can follow."""
 
         def final() -> dict[str, Any]:
-            command: dict[str, Any] = self.get(f"/api/commands/{id}")
+            command: dict[str, Any] = self.get(f"/api/v1/commands/{id}")
             return {} if command["status"] in ("ISSUED", "DELIVERED") else command
 
         return eventually(final, what=f"command {id} has an answer")

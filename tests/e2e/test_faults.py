@@ -31,7 +31,7 @@ def tried(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def settled(stack: Stack, rows: list[dict[str, Any]]) -> bool:
     """Whether every row has come to rest: in the sink, a dead letter, or held."""
-    held = sum(task["held"] for task in stack.all_of("/api/tasks"))
+    held = sum(task["held"] for task in stack.all_of("/api/v1/tasks"))
     written = sum(len(sink_positions(stack.folder, key)) for key in ORIGINS)
     return bool(written + len(dead_letters(stack.folder)) + held == len(rows))
 
@@ -81,7 +81,7 @@ def test_kill_while_paused(stack: Stack, rows: list[dict[str, Any]]) -> None:
     check_counts(stack, tried(rows))
 
     # The next driver starts without a command: the application stays OPEN.
-    [run] = stack.get("/api/applications/flights/threads")
+    [run] = stack.get("/api/v1/applications/flights/threads")
     about = {"application": "flights", "instance": run["instance"], "reason": "to repair it"}
     assert stack.command(kind="SHUT_DOWN_INSTANCE", **about)["status"] == "APPLIED"
     assert stack.wait_for_driver(seconds=PATIENCE_SECONDS) == 0
@@ -118,10 +118,10 @@ def test_kill_between_sink_and_spark_commit(stack: Stack, rows: list[dict[str, A
 
 def thread_epoch(stack: Stack) -> int:
     """Return the run that spoke last of JFK's task."""
-    failures = [row for row in stack.all_of("/api/failures") if row["key"] == "JFK"]
+    failures = [row for row in stack.all_of("/api/v1/failures") if row["key"] == "JFK"]
     return max((row["epoch"] for row in failures), default=0)
 
 
 def no_held(stack: Stack) -> bool:
     """Whether no task holds rows."""
-    return all(task["held"] == 0 for task in stack.all_of("/api/tasks"))
+    return all(task["held"] == 0 for task in stack.all_of("/api/v1/tasks"))

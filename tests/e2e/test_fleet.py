@@ -55,7 +55,7 @@ class Fleet:
 
     def shared(self) -> dict[str, Any]:
         """Return the newest run at the shared checkpoint, as the server sees it."""
-        found: list[dict[str, Any]] = self.stack.get("/api/applications/fleet/threads")
+        found: list[dict[str, Any]] = self.stack.get("/api/v1/applications/fleet/threads")
         return next((each for each in found if each["pipeline"] == "lines-shared"), {})
 
 
@@ -90,9 +90,11 @@ def test_a_newer_driver_takes_a_checkpoint_over_and_one_failure_ends_them_all(
     assert (second["ending"], second["state"], second["asked"]) == ("SHUT_DOWN", "ERROR", [])
     # All pipelines of all of them.
     assert (third["running"], second["running"]) == (0, 0)
-    application = stack.get("/api/applications/fleet")
+    application = stack.get("/api/v1/applications/fleet")
     assert application["status"] == "LATCHED"
-    [command] = [each for each in stack.all_of("/api/commands") if each["application"] == "fleet"]
+    [command] = [
+        each for each in stack.all_of("/api/v1/commands") if each["application"] == "fleet"
+    ]
     assert (command["kind"], command["status"]) == ("SHUT_DOWN_APPLICATION", "APPLIED")
 
     fleet.launch("late", "late")

@@ -71,7 +71,7 @@ def test_the_loop(
     mailbox: Mailbox, receiver: Receiver, stack: Stack, page: Page, rows: list[dict[str, Any]]
 ) -> None:
     stack.start_driver()
-    eventually(lambda: stack.get("/api/applications"), what="the application is known")
+    eventually(lambda: stack.get("/api/v1/applications"), what="the application is known")
 
     # A record fails, and its task turns PAUSED on the open page.
     page.goto(f"{stack.url}/applications/flights")
@@ -121,13 +121,13 @@ def test_the_loop(
     # The pipeline, whose pause the agent ends; and a key without a record.
     paused = stack.cli("pause", "--pipeline", "flights/departures", "--for", "2s", "--wait")
     assert paused == "flights/departures: PAUSE_PIPELINE APPLIED\n"
-    assert stack.get("/api/pipelines/flights/departures")["run"] == "PAUSED"
+    assert stack.get("/api/v1/pipelines/flights/departures")["run"] == "PAUSED"
     paused = stack.cli("pause", "flights/departures/XYZ", "--wait")
     assert paused == "flights/departures/XYZ: PAUSE_TASK APPLIED\n"
     assert stack.is_paused("XYZ")
     stack.cli("resume", "flights/departures/XYZ", "--wait")
     eventually(
-        lambda: stack.get("/api/pipelines/flights/departures")["run"] == "RUNNING",
+        lambda: stack.get("/api/v1/pipelines/flights/departures")["run"] == "RUNNING",
         what="the pause of the pipeline has ended",
     )
 
@@ -223,11 +223,11 @@ def shut_down(stack: Stack, page: Page) -> None:
     confirm.click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("LATCHED")
     assert stack.wait_for_driver(seconds=PATIENCE_SECONDS) == 0
-    command = stack.get("/api/commands?limit=1")["results"][0]
+    command = stack.get("/api/v1/commands?limit=1")["results"][0]
     command = stack.answer(command["id"])
     assert (command["status"], command["force"]) == ("APPLIED", True)
     assert [part["status"] for part in command["deliveries"]] == ["APPLIED"]
     page.goto(f"{stack.url}/applications/flights?tab=instances")
     expect(page.get_by_text("No live instance").first).to_be_visible()
-    application = stack.get("/api/applications/flights")
+    application = stack.get("/api/v1/applications/flights")
     assert (application["status"], application["instances"]) == ("LATCHED", 0)

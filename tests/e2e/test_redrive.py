@@ -75,14 +75,14 @@ def start_driver(stack: Stack, destination: dict[str, str]) -> None:
 
 def redrive(stack: Stack, ids: list[str], **more: Any) -> str:
     body = {"application": "flights", "ids": ids, "reason": "a test", **more}
-    status, command = stack.post("/api/dead-letters/redrive", body)
+    status, command = stack.post("/api/v1/dead-letters/redrive", body)
     assert status == 202, command
     return str(command["id"])
 
 
 def ended(stack: Stack, id: str) -> dict[str, Any]:
     def final() -> dict[str, Any]:
-        command: dict[str, Any] = stack.get(f"/api/commands/{id}")
+        command: dict[str, Any] = stack.get(f"/api/v1/commands/{id}")
         return {} if command["status"] == "ISSUED" else command
 
     return eventually(final, what="the redrive has ended", seconds=SECONDS, every=1)
@@ -102,14 +102,14 @@ def all_written(stack: Stack) -> list[int]:
 
 
 def statuses(stack: Stack) -> Counter[str]:
-    return Counter(each["status"] for each in stack.all_of("/api/dead-letters"))
+    return Counter(each["status"] for each in stack.all_of("/api/v1/dead-letters"))
 
 
 def test_dead_letters_are_mended_discarded_and_redriven(
     stack: Stack, departures: dict[int, tuple[str, bool]], destination: dict[str, str]
 ) -> None:
     start_driver(stack, destination)
-    totals = "/api/dead-letters/totals"
+    totals = "/api/v1/dead-letters/totals"
     eventually(
         lambda: sum(row["waiting"] for row in stack.get(totals)["results"]) == CANCELLED,
         what="all cancelled flights are dead letters",
@@ -122,7 +122,7 @@ def test_dead_letters_are_mended_discarded_and_redriven(
         seconds=SECONDS,
     )
     before = written(stack)
-    rows = sorted(stack.all_of("/api/dead-letters"), key=lambda row: row["position"])
+    rows = sorted(stack.all_of("/api/v1/dead-letters"), key=lambda row: row["position"])
     assert [row["position"] for row in rows] == [
         position for position, (_, departed) in departures.items() if not departed
     ]
@@ -131,7 +131,7 @@ def test_dead_letters_are_mended_discarded_and_redriven(
 
     id = redrive(stack, [row["id"] for row in mended], patch=MEND)
     eventually(
-        lambda: stack.get(f"/api/commands/{id}")["redrive_progress"]["issued"] == half,
+        lambda: stack.get(f"/api/v1/commands/{id}")["redrive_progress"]["issued"] == half,
         what="the last wave has begun",
         seconds=SECONDS,
         every=0.05,
@@ -141,7 +141,7 @@ def test_dead_letters_are_mended_discarded_and_redriven(
     start_driver(stack, destination)
     stack.start_worker()
     status, done = stack.post(
-        "/api/dead-letters/discard",
+        "/api/v1/dead-letters/discard",
         {
             "application": "flights",
             "ids": [row["id"] for row in discarded],
@@ -201,7 +201,7 @@ def test_redrives_beside_stopped_tasks_survive_killed_drivers(
     dead = [at for at, (_, departed) in departures.items() if not departed and not is_held(at)]
     eventually(
         lambda: (
-            sum(each["held"] for each in stack.all_of("/api/tasks")) == held
+            sum(each["held"] for each in stack.all_of("/api/v1/tasks")) == held
             and len(all_written(stack)) == len(first)
             and statuses(stack).total() == len(dead)
         ),
@@ -209,7 +209,7 @@ def test_redrives_beside_stopped_tasks_survive_killed_drivers(
         seconds=SECONDS,
         every=2,
     )
-    ids = [each["id"] for each in stack.all_of("/api/dead-letters")]
+    ids = [each["id"] for each in stack.all_of("/api/v1/dead-letters")]
     behind = sum(task_of[at] in stopped for at in dead)
     ready = len(dead) - behind
 

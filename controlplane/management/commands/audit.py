@@ -32,7 +32,7 @@ class Command(BaseCommand):
             "file",
             nargs="?",
             type=Path,
-            help="an export by GET /api/audit/export; this needs no server, only its public key",
+            help="an export by GET /api/v1/audit/export; this needs no server, only its public key",
         )
         verify.add_argument(
             "--key",

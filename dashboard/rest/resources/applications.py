@@ -45,7 +45,7 @@ class ApplicationSerializer(StructSerializer):
     """An application: its state and counts. The context has its conditions, except in the past."""
 
     attention = serializers.SerializerMethodField(
-        help_text="Conditions that need attention, see /api/status; null in the past."
+        help_text="Conditions that need attention, see /api/v1/status; null in the past."
     )
 
     class Meta:

@@ -132,7 +132,7 @@ def test_pages_of_all_applications_show_the_other_rows(
     break_rows(broken)
 
     client = logged_in(make_user("ana", "admin"))
-    for page in ("/", "/applications", "/metrics", "/api/applications"):
+    for page in ("/", "/applications", "/metrics", "/api/v1/applications"):
         answer = client.get(page)
         assert (page, answer.status_code) == (page, 200)
         assert OTHER in answer.content.decode()
@@ -144,7 +144,7 @@ def test_a_list_names_its_unreadable_row(redis: Redis) -> None:
     fold_stream.fold_stream(APPLICATION)
     break_rows("task")
 
-    answer = logged_in(make_user("ana", "admin")).get("/api/tasks")
+    answer = logged_in(make_user("ana", "admin")).get("/api/v1/tasks")
 
     assert answer.status_code == 503
     assert answer.json()["detail"].startswith("a row of task cannot be read")

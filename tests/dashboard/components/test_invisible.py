@@ -24,7 +24,7 @@ def test_invisible_characters_of_texts_are_escaped_on_all_pages(
         page = operator.get(url).content.decode()
         assert "\u202e" not in page and "\x1b" not in page, url
     assert r"pay \u202e001\u202c \u001b[31m" in operator.get(reverse("errors")).content.decode()
-    [row] = operator.get("/api/errors").json()["results"]
+    [row] = operator.get("/api/v1/errors").json()["results"]
     assert "\u202e" in row["message"]
     assert "\u202e" in exported("/export/errors.jsonl", user="ana")
 

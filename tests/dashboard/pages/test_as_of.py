@@ -128,7 +128,7 @@ def test_a_state_before_the_log_is_410_with_the_oldest_time(operator: Client, as
         f"applications/{APPLICATION}",
         f"errors/{APPLICATION}/{cause}",
     ):
-        response = operator.get(f"/api/{place}?{asked}")
+        response = operator.get(f"/api/v1/{place}?{asked}")
         assert response.status_code == 410, place
         assert base.received_at is not None
         assert response.json() == {
@@ -148,6 +148,6 @@ def test_a_feed_cursor_before_the_log_is_410(
     streams.append_late(5)
     retention.retain(days=30, replay_days=30)
     response = operator.get(
-        "/api/feed", {"cursor": pack_cursor({store.read_stream(APPLICATION).id: 1})}
+        "/api/v1/feed", {"cursor": pack_cursor({store.read_stream(APPLICATION).id: 1})}
     )
     assert (response.status_code, response.json()["position"]) == (410, 5)

@@ -62,7 +62,7 @@ def test_a_dry_run_has_what_becomes_of_skipped_records(
     found, afterwards = {}, {}
     for kind, body in bodies.items():
         response = operator.post(
-            "/api/commands", body | {"kind": kind, "dry_run": True}, "application/json"
+            "/api/v1/commands", body | {"kind": kind, "dry_run": True}, "application/json"
         )
         assert response.status_code == 200, response.content
         found[kind], afterwards[kind] = (
@@ -91,7 +91,7 @@ def test_a_mend_names_what_the_log_keeps_of_the_failed_record(
     task = (flights.dies_alone("LGA") if values is None else flights.pauses("JFK", **values)).digest
     body = {"task": task, "reason": "x", "patch": [{"op": "remove", "path": "/a"}]}
     response = operator.post(
-        "/api/commands", body | {"kind": "MEND_RECORD", "dry_run": True}, "application/json"
+        "/api/v1/commands", body | {"kind": "MEND_RECORD", "dry_run": True}, "application/json"
     )
     kept = "stored nowhere"
     if after is not None:
@@ -147,7 +147,7 @@ def test_a_redrive_that_the_agent_cannot_read_is_not_offered(
             # The selection of the list is for any application.
             assert is_offered == (not reason or page == filtered), (page, name)
     body = {"application": "flights", "ids": [one.id], "reason": "x", "dry_run": True}
-    plan = operator.post("/api/dead-letters/redrive", body, "application/json").json()
+    plan = operator.post("/api/v1/dead-letters/redrive", body, "application/json").json()
     assert (plan["refused"] or "").startswith(reason) and bool(plan["refused"]) == bool(reason)
 
 

@@ -280,11 +280,11 @@ def test_groups_that_divide_an_earlier_one_are_joined_with_it(
     assert 'id="earlier"' not in old and 'id="parts"' not in new
     assert "dep_delay" in text(viewer, urls[typed], tab="why")
 
-    rest = viewer.get(f"/api/errors/flights/{typed.fingerprint}").json()
+    rest = viewer.get(f"/api/v1/errors/flights/{typed.fingerprint}").json()
     assert rest["earlier_fingerprint"] == before.fingerprint
     assert (rest["inner_condition"], rest["field"]) == (wrong, "dep_delay")
     assert rest["title"] == titles[typed]
-    rest = viewer.get(f"/api/errors/flights/{before.fingerprint}").json()
+    rest = viewer.get(f"/api/v1/errors/flights/{before.fingerprint}").json()
     assert (rest["earlier_fingerprint"], rest["inner_class"], rest["field"]) == (None, None, None)
 
 
@@ -343,7 +343,7 @@ def test_an_error_lists_the_other_classes_of_its_condition(flights: Story, viewe
     assert "Other classes: &lt;Number&gt;Format, DateTimeException<" in text(viewer, url)
     assert "Other classes: &lt;Number" in text(viewer, f"{url}?as_of=@{group().sequence}")
     assert f"&lt;Number&gt;Format, {others[1]}<" in text(viewer, url, tab="why")
-    rest = viewer.get(f"/api/errors/flights/{TYPO.fingerprint}").json()
+    rest = viewer.get(f"/api/v1/errors/flights/{TYPO.fingerprint}").json()
     assert (rest["exception_class"], rest["other_classes"]) == (TYPO.exception_class, [*others])
 
 
@@ -407,7 +407,7 @@ def test_a_rollout_is_started_and_shows_its_progress(flights: Story, operator: C
     flights.report(TaskPaused(task=canary.task.key, position=151_980, failure=TYPO))
     listed = text(operator, f"{reverse('commands')}?rollout={rollout.id}")
     assert "stopped again later at position 151,980" in listed
-    [row] = operator.get(f"/api/commands?rollout={rollout.id}").json()["results"]
+    [row] = operator.get(f"/api/v1/commands?rollout={rollout.id}").json()["results"]
     assert row["verdict"]["outcome"] == "STOPPED_LATER"
     assert row["verdict"]["stop"]["position"] == 151_980
     assert operator.get(f"{reverse('commands')}?rollout=x").status_code == 400
@@ -456,7 +456,7 @@ def test_failed_records_of_a_time_range_are_exported_as_rest_lists_them(
         return found
 
     def listed(**asked: str) -> list[dict[str, Any]]:
-        answer = operator.get("/api/failures", asked).json()
+        answer = operator.get("/api/v1/failures", asked).json()
         assert answer["next"] is None
         return [
             {name: each[name] for name in each if name != "failure"} | each["failure"]
@@ -510,7 +510,7 @@ def test_an_export_needs_a_role(flights: Story, client: Client) -> None:
 
 
 def post(client: Client, path: str, **body: object) -> tuple[int, Any]:
-    response = client.post(f"/api/{path}", body, content_type="application/json")
+    response = client.post(f"/api/v1/{path}", body, content_type="application/json")
     return response.status_code, response.json()
 
 
@@ -536,11 +536,11 @@ def test_rest_acts_alike_and_refuses_with_409_state_and_position(
     ):
         assert post(operator, "notes", text="told the vendor", **about)[0] == 201
     assert post(operator, "notes", text="about nothing")[0] == 400
-    history = viewer.get(f"/api/errors/flights/{TYPO.fingerprint}/history").json()["results"]
+    history = viewer.get(f"/api/v1/errors/flights/{TYPO.fingerprint}/history").json()["results"]
     assert [each["kind"] for each in history] == [
         "NoteAdded", "ErrorGroupMuted", "ErrorGroupReopened", "ErrorGroupResolved",
     ]  # fmt: skip
-    found = viewer.get("/api/errors?state=MUTED&sort=-count").json()["results"]
+    found = viewer.get("/api/v1/errors?state=MUTED&sort=-count").json()["results"]
     assert [each["fingerprint"] for each in found] == [TYPO.fingerprint]
 
 
@@ -577,7 +577,7 @@ def test_a_repeated_rest_resume_applies_to_the_same_tasks(flights: Story, operat
 
     def resume(key: str) -> tuple[int, Any]:
         response = operator.post(
-            "/api/resume",
+            "/api/v1/resume",
             {"application": "flights"},
             content_type="application/json",
             headers={"Idempotency-Key": key},
@@ -604,7 +604,7 @@ def test_rest_reports_how_many_tasks_are_left_to_resume(flights: Story, operator
 
 def test_an_id_is_for_one_act(flights: Story, operator: Client) -> None:
     task = flights.pauses("JFK")
-    acts = f"/api/errors/flights/{TYPO.fingerprint}/acts"
+    acts = f"/api/v1/errors/flights/{TYPO.fingerprint}/acts"
     mute = {"act": "MUTE", "failures": 3, "period_seconds": 60}
 
     def post(path: str, body: dict[str, Any]) -> int:
@@ -613,8 +613,8 @@ def test_an_id_is_for_one_act(flights: Story, operator: Client) -> None:
         ).status_code
 
     for _ in range(2):
-        assert post("/api/notes", {"text": "first", "task": task.digest}) == 201
-    assert post("/api/notes", {"text": "second", "task": task.digest}) == 400
+        assert post("/api/v1/notes", {"text": "first", "task": task.digest}) == 201
+    assert post("/api/v1/notes", {"text": "second", "task": task.digest}) == 400
     # An idempotency key belongs to one address.
     assert [post(acts, mute), post(acts, mute)] == [200, 200]
     assert post(acts, mute | {"failures": 4}) == 400
@@ -636,7 +636,7 @@ def test_an_end_without_a_failed_record_has_a_group_with_its_trace(
     assert "delays, no record failed" in page
     assert "it ended run 1 of delays" in text(viewer, url, tab="record")
     assert "1 run ended" in text(viewer, reverse("errors"))
-    rest = viewer.get(f"/api{url}").json()
+    rest = viewer.get(f"/api/v1{url}").json()
     assert (rest["count"], rest["ended_runs"]) == (0, 1)
 
     # It is found by its message, and opened from the timeline.

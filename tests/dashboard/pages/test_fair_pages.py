@@ -75,7 +75,7 @@ def test_the_paused_pipeline_of_a_quiet_application_is_on_the_overview(viewer: C
 
 
 def test_status_has_the_conditions_and_pipelines_of_a_quiet_application(viewer: Client) -> None:
-    status = viewer.get("/api/status").json()
+    status = viewer.get("/api/v1/status").json()
     assert [each["application"] for each in status["conditions"]] == ["noisy"] * 3 + ["quiet"]
     assert status["conditions_in_all"] == NOISY + 1
     assert [each["application"] for each in status["pipelines"]] == ["noisy"] * 3 + ["quiet"]
@@ -87,7 +87,7 @@ def test_status_has_the_stopped_tasks_of_a_quiet_application(viewer: Client) -> 
         paused = TaskPaused(task="a", position=number, failure=FAILURE)
         events = run(application, number, paused)[1:]
         streams.append(events, received_at=datetime.now(UTC), application=application)
-    stopped = viewer.get("/api/status").json()["stopped"]
+    stopped = viewer.get("/api/v1/status").json()["stopped"]
     assert [each["application"] for each in stopped] == ["noisy"] * 3 + ["quiet"]
 
 

@@ -110,7 +110,7 @@ def test_records_held_by_an_old_checkpoint_are_not_counted(flights: Story, viewe
     anew.pauses("JFK", held=3)
 
     (tile,) = [tile.number for tile in tiles() if tile.label == "Held records"]
-    listed = viewer.get("/api/held").json()["results"]
+    listed = viewer.get("/api/v1/held").json()["results"]
     assert tile == queries.application("flights").held == queries.held_in_all()[0] == 3
     assert [each["held"] for each in listed] == [3]
     assert held()[-1] == held(application="flights")[-1] == 3
@@ -129,13 +129,13 @@ def test_a_draining_task_shows_its_rate_and_when_it_is_done(
         flights.report(RecordsHeld(task="JFK", held=held), ago=timedelta(seconds=seconds))
     # Of 20 s, and the time between the reports.
     shown = re.search(r"(\d+) records/s", text(operator, page))
-    drain = operator.get(f"/api/tasks/{task.digest}").json()["drain"]
+    drain = operator.get(f"/api/v1/tasks/{task.digest}").json()["drain"]
     assert 250 < drain["records_per_second"] <= 300
     assert shown is not None and int(shown[1]) == round(drain["records_per_second"])
     left = datetime.fromisoformat(drain["done_at"]) - datetime.now(UTC)
     assert timedelta(seconds=5) < left < timedelta(seconds=14)
     flights.report(RecordsHeld(task="JFK", held=0))
-    assert operator.get(f"/api/tasks/{task.digest}").json()["drain"] is None
+    assert operator.get(f"/api/v1/tasks/{task.digest}").json()["drain"] is None
 
 
 def test_the_first_held_position_is_that_of_the_stop_if_no_agent_reports_it(

@@ -218,14 +218,14 @@ def test_tasks_are_sorted_by_held_and_failed_records(flights: Story, viewer: Cli
         assert "".join(names[each] for each in re.findall(r'id="task-(\w+)"', page)) == order
         listed, after = "", ""
         while len(listed) < len(order):
-            rows = viewer.get(f"/api/tasks?limit=1&sort={sort}{after}").json()
+            rows = viewer.get(f"/api/v1/tasks?limit=1&sort={sort}{after}").json()
             listed += rows["results"][0]["key"]
             after = f"&cursor={rows['next']}"
         assert (listed, rows["next"]) == (order, None)
     cursor = queries.tasks(queries.TaskFilter(), sort="held", limit=1).next
     text(viewer, f"{reverse('tasks')}?sort=failed&after={cursor}", status=400)
     assert "-since, since, -held" in text(viewer, f"{reverse('tasks')}?sort=key", status=400)
-    assert viewer.get("/api/tasks?as_of=@5&sort=held").status_code == 400
+    assert viewer.get("/api/v1/tasks?as_of=@5&sort=held").status_code == 400
 
 
 def test_held_records_are_counted_and_linked_to_the_first(flights: Story, viewer: Client) -> None:
@@ -307,7 +307,7 @@ def test_the_audit_shows_the_status_of_each_command(flights: Story, operator: Cl
     actions.note_on_task(paused, actor="ana", text="the vendor is informed")
 
     def statuses() -> list[str | None]:
-        return [each["status"] for each in operator.get("/api/audit").json()["results"]]
+        return [each["status"] for each in operator.get("/api/v1/audit").json()["results"]]
 
     assert statuses() == [None, "ISSUED", "REFUSED"]
     flights.resumes("JFK", command)
@@ -320,7 +320,7 @@ def test_an_action_at_a_driver_is_shown_as_its_report(flights: Story, operator: 
     flights.pauses("JFK")
     flights.report(TaskResumed(task="JFK", how=ResumeHow.RETRY, actor="ana"))
     assert "reported by its driver" in text(operator, reverse("audit"))
-    (act,) = operator.get("/api/audit").json()["results"]
+    (act,) = operator.get("/api/v1/audit").json()["results"]
     assert (act["actor"], act["instance"]) == ("ana", str(flights.instance))
 
 
@@ -361,7 +361,7 @@ def test_instances_show_clock_spool_counted_only_failures_and_long_work(
     assert "1,200 events" in page and "9 min ago" in page and "77" in page
     assert "delays: batch 7, write, in progress since" in page and "12 min ago" in page
     assert "arrivals" not in page
-    (row,) = viewer.get("/api/instances").json()["results"]
+    (row,) = viewer.get("/api/v1/instances").json()["results"]
     assert [(each["pipeline"], each["phase"]) for each in row["in_progress"]] == [
         ("delays", "write"),
         ("arrivals", None),
@@ -376,7 +376,7 @@ def test_instances_show_clock_spool_counted_only_failures_and_long_work(
     flights.stops()
     assert 'class="empty"' in text(viewer, reverse("instances"))
     assert "spark-driver-0" in text(viewer, f"{reverse('instances')}?show=ended")
-    (row,) = viewer.get("/api/instances?ended=1").json()["results"]
+    (row,) = viewer.get("/api/v1/instances?ended=1").json()["results"]
     assert (row["host"], row["status"]) == ("spark-driver-0", "NOT_RUNNING")
 
 
@@ -455,7 +455,7 @@ def test_deactivating_an_account_ends_its_tokens(admin: Client, viewer: Client, 
 
     def answer(text: str) -> int:
         header = {"Authorization": f"Token {text}"}
-        return Client().get("/api/applications", headers=header).status_code
+        return Client().get("/api/v1/applications", headers=header).status_code
 
     assert answer(own) == 200
     assert press(admin, reverse("change-account", args=[verb]), name="ben")[0] == 200
@@ -564,18 +564,18 @@ def test_rest_has_the_same_lists(flights: Story, viewer: Client) -> None:
     flights.pauses("JFK", held=4)
     flights.skips("EWR", 3)
     actions.note_on_task(flights.task("JFK"), actor="ana", text="hm")
-    rows = viewer.get("/api/dead-letters?application=flights").json()["results"]
+    rows = viewer.get("/api/v1/dead-letters?application=flights").json()["results"]
     assert [row["key"] for row in rows] == ["EWR"] * 3
     assert len({row["id"] for row in rows}) == 3
-    (task,) = viewer.get("/api/held").json()["results"]
+    (task,) = viewer.get("/api/v1/held").json()["results"]
     assert (task["name"], task["held"]) == ("delays_JFK", 4)
-    (act,) = viewer.get("/api/audit?actor=ana").json()["results"]
+    (act,) = viewer.get("/api/v1/audit?actor=ana").json()["results"]
     assert (act["kind"], act["what"], act["about"]) == ("NoteAdded", "hm", "delays_JFK")
-    assert viewer.get("/api/audit?kind=secrets").status_code == 400
-    (instance,) = viewer.get("/api/instances").json()["results"]
+    assert viewer.get("/api/v1/audit?kind=secrets").status_code == 400
+    (instance,) = viewer.get("/api/v1/instances").json()["results"]
     assert instance["host"] == "spark-driver-0"
     assert NA.fingerprint in {
-        each["fingerprint"] for each in viewer.get("/api/errors").json()["results"]
+        each["fingerprint"] for each in viewer.get("/api/v1/errors").json()["results"]
     }
 
 

@@ -174,23 +174,23 @@ def test_several_groups_are_assigned_at_once(flights: Story, operator: Client) -
 def test_rest_has_owner_and_assignee(flights: Story, operator: Client) -> None:
     task = flights.pauses("JFK")
     rule("checks", stage="process:*")
-    place = f"/api/errors/flights/{TYPO.fingerprint}"
+    place = f"/api/v1/errors/flights/{TYPO.fingerprint}"
     found = operator.get(place).json()
     assert (found["owner"], found["assignee"]) == ("checks", None)
     act = {"act": "ASSIGN", "assignee": "ben"}
     found = operator.post(f"{place}/acts", act, "application/json").json()
     assert (found["owner"], found["assignee"]) == ("ben", "ben")
     for path in ("errors", "tasks"):
-        assert len(operator.get(f"/api/{path}?owner=ben").json()["results"]) == 1
-        assert operator.get(f"/api/{path}?owner=checks").json()["results"] == []
-        past = operator.get(f"/api/{path}?owner=ben&application=flights&as_of=1s")
+        assert len(operator.get(f"/api/v1/{path}?owner=ben").json()["results"]) == 1
+        assert operator.get(f"/api/v1/{path}?owner=checks").json()["results"] == []
+        past = operator.get(f"/api/v1/{path}?owner=ben&application=flights&as_of=1s")
         assert past.status_code == 400
-    assert operator.get(f"/api/tasks/{task.digest}").json()["owner"] == "ben"
-    (held,) = operator.get("/api/held").json()["results"]
+    assert operator.get(f"/api/v1/tasks/{task.digest}").json()["owner"] == "ben"
+    (held,) = operator.get("/api/v1/held").json()["results"]
     assert held["owner"] == "ben"
     flights.skips("EWR", 2)
     rule("parsers", stage="deserialize")
-    waiting = operator.get("/api/dead-letters").json()["results"]
+    waiting = operator.get("/api/v1/dead-letters").json()["results"]
     assert {each["owner"] for each in waiting} == {"parsers"}
     (one, *_) = waiting
     page = shown(operator, reverse("dead-letter", args=["flights", one["id"]]))

@@ -309,7 +309,7 @@ def test_the_list_of_tasks_has_the_counted_checkpoints(flights: Story, operator:
     assert "delays_LGA" in live and "delays_JFK" not in live
     assert "delays_LGA" in every and "delays_JFK" in every
     for asked, number in (("", 1), ("&checkpoints=live", 1), ("&checkpoints=all", 2)):
-        answer = operator.get(f"/api/tasks?state=PAUSED{asked}").json()
+        answer = operator.get(f"/api/v1/tasks?state=PAUSED{asked}").json()
         assert len(answer["results"]) == number
 
 
@@ -886,7 +886,7 @@ def test_pages_are_compressed_and_static_files_are_kept_by_browsers(
     assert page.headers["Content-Encoding"] == "gzip"
     assert len(page.content) * 3 < len(plain.content)
     assert "Content-Encoding" not in plain.headers
-    rows = operator.get("/api/commands", headers=packed)
+    rows = operator.get("/api/v1/commands", headers=packed)
     assert "Content-Encoding" not in rows.headers  # too short
     script = re.search(r'src="(/static/[0-9a-f]{12}/dashboard/live\.js)"', plain.content.decode())
     assert script is not None
@@ -923,10 +923,10 @@ def cursor(*key: object) -> str:
         "/commands?application=%00",
         "/quarantine?application=%00",
         f"/errors?after={cursor('2026-01-01T00:00:00Z', chr(0), 'x')}",
-        "/api/applications/a%00b",
-        f"/api/errors?cursor={cursor('2026-01-01T00:00:00Z', 'x', chr(0))}",
-        f"/api/failures?cursor={cursor('2026-01-01T00:00:00Z', chr(0), 1)}",
-        f"/api/failures?cursor={cursor('2026-01-01T00:00:00', 'flights', 1)}",
+        "/api/v1/applications/a%00b",
+        f"/api/v1/errors?cursor={cursor('2026-01-01T00:00:00Z', 'x', chr(0))}",
+        f"/api/v1/failures?cursor={cursor('2026-01-01T00:00:00Z', chr(0), 1)}",
+        f"/api/v1/failures?cursor={cursor('2026-01-01T00:00:00', 'flights', 1)}",
     ],
 )
 def test_a_value_that_postgresql_cannot_store_is_refused(
@@ -944,7 +944,7 @@ def test_a_cursor_with_a_huge_number_is_400(number: int, flights: Story, operato
         f"/quarantine?after={cursor(number)}",
         f"/tasks/{task}/history?after={cursor(number)}",
         f"/errors/flights/{TYPO.fingerprint}?after={cursor(moment, 'flights', number)}",
-        f"/api/failures?cursor={cursor(moment, 'flights', number)}",
+        f"/api/v1/failures?cursor={cursor(moment, 'flights', number)}",
     ):
         with transaction.atomic():
             assert operator.get(url).status_code in (200, 400), url
@@ -978,7 +978,7 @@ def test_an_unreachable_postgresql_is_503(
         patch.setattr(connection, "cursor", refuse)
         assert "PostgreSQL does not answer" in text(operator, "/", status=503)
         refresh = operator.get("/", headers={"HX-Request": "true"})
-        assert operator.get("/api/applications").status_code == 503
+        assert operator.get("/api/v1/applications").status_code == 503
         given = {"username": "ana", "password": "a password for tests"}
         login = Client().post(reverse("login"), given)
         assert operator.post(reverse("logout")).status_code == 503

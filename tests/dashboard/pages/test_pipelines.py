@@ -181,12 +181,12 @@ def test_a_pipeline_is_paused_since_its_pause_began_also_after_a_change(story: S
     for minutes in (30, 60):
         until = datetime.now(UTC) + timedelta(minutes=minutes)
         story.report(PipelinePaused(since=began, until=until, actor="ana"))
-    [row] = ana.get("/api/pipelines").json()["results"]
+    [row] = ana.get("/api/v1/pipelines").json()["results"]
     assert row["since"] == row["pause"]["since"] == began.isoformat().replace("+00:00", "Z")
     one = text_of(ana, reverse("pipeline", args=["flights", "delays"]))
     assert len(re.findall(rf'datetime="{began:%Y-%m-%dT%H:%M:%S}', one)) >= 2
     story.report(PipelineResumed(actor="ana"))
-    [row] = ana.get("/api/pipelines").json()["results"]
+    [row] = ana.get("/api/v1/pipelines").json()["results"]
     assert row["run"] == "RUNNING" and row["since"] > began.isoformat()
 
 
@@ -205,7 +205,7 @@ def test_a_paused_pipeline_is_shown_as_such_with_its_reason(story: Story) -> Non
     one = text_of(ana, own)
     assert "Run PAUSED" in one and "data-resume-pipeline" in one
     assert "PAUSED by ana" in one and "“a migration”" in one
-    [row] = ana.get("/api/pipelines").json()["results"]
+    [row] = ana.get("/api/v1/pipelines").json()["results"]
     assert (row["run"], row["pause"]["actor"]) == ("PAUSED", "ana")
-    [thread] = ana.get("/api/applications/flights/threads").json()
+    [thread] = ana.get("/api/v1/applications/flights/threads").json()
     assert thread["pause"] == row["pause"]

@@ -36,8 +36,8 @@ def test_a_masked_value_is_on_no_page_and_not_in_rest(flights: Story, operator: 
         reverse("task-history", args=[task.digest]),
         reverse("error", args=["flights", cause.fingerprint]),
         reverse("skip-dialog", args=[task.digest]),
-        *(f"/api/{name}" for name in ("failures", "errors", "tasks", "held", "feed")),
-        f"/api/tasks/{task.digest}",
+        *(f"/api/v1/{name}" for name in ("failures", "errors", "tasks", "held", "feed")),
+        f"/api/v1/tasks/{task.digest}",
     ]
     answers = {}
     for url in urls:
@@ -47,4 +47,4 @@ def test_a_masked_value_is_on_no_page_and_not_in_rest(flights: Story, operator: 
         assert response.status_code == 200, url
         assert "4711" not in answers[url], url
     assert "open city" in answers[reverse("task", args=[task.digest])]
-    assert "open text" in answers["/api/failures"]
+    assert "open text" in answers["/api/v1/failures"]

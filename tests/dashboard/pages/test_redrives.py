@@ -116,9 +116,9 @@ def test_all_dead_letters_of_a_filter_are_redriven_in_waves(
     [redrive] = queries.commands(parts=False).rows
     of_redrive = {"rollout": str(redrive.id)}
     assert link in operator.get(reverse("commands"), of_redrive).content.decode()
-    rest = operator.get("/api/commands", {"parts": "false"}).json()["results"]
+    rest = operator.get("/api/v1/commands", {"parts": "false"}).json()["results"]
     assert [each["kind"] for each in rest] == ["REDRIVE"]
-    assert len(operator.get("/api/commands").json()["results"]) == 2
+    assert len(operator.get("/api/v1/commands").json()["results"]) == 2
 
 
 def test_a_rate_limits_the_records_of_a_minute(rows: list[DeadLetter], operator: Client) -> None:
@@ -277,7 +277,7 @@ def test_a_dead_letter_is_tested_in_the_dialog_of_its_redrive(
     flights.tests(command.id, rows=1)
     assert "Passed" in operator.get(reverse("test-result", args=[command.id])).content.decode()
     body = {"patch": json.loads(PATCH)}
-    path = f"/api/dead-letters/flights/{one}/test"
+    path = f"/api/v1/dead-letters/flights/{one}/test"
     issued = operator.post(path, body, "application/json")
     assert (issued.status_code, issued.json()["status"]) == (202, "ISSUED")
     flights.tests(issued.json()["id"])
@@ -317,7 +317,7 @@ def test_records_of_stopped_tasks_are_named_before_and_during_a_redrive(
     sentence = "30 wait for 1 stopped task: delays_JFK"
     assert f"{sentence}. Their tasks hold them" in dialog(operator, application="flights")
     body = {"application": "flights", "pipeline": "delays", "reason": "x", "dry_run": True}
-    plan = operator.post("/api/dead-letters/redrive", body, "application/json").json()
+    plan = operator.post("/api/v1/dead-letters/redrive", body, "application/json").json()
     waiting = {"records": 30, "tasks": 1, "stopped_again": 0, "text": sentence}
     assert (plan["records"], plan["waiting"]) == (32, waiting)
     start(operator, application="flights")
@@ -337,7 +337,7 @@ def test_records_of_stopped_tasks_are_named_before_and_during_a_redrive(
     flights.report(RecordsHeld(task="LGA", held=1, processed_until=900_000))
     page = operator.get(reverse("command", args=[command.id])).content.decode()
     assert f"{sentence}." in page and "1 of 32 records" in page
-    found = operator.get(f"/api/commands/{command.id}").json()["redrive_progress"]
+    found = operator.get(f"/api/v1/commands/{command.id}").json()["redrive_progress"]
     assert (found["redriven"], found["processed"], found["waiting"]) == (31, 1, waiting)
 
 

@@ -97,13 +97,13 @@ def test_an_admin_of_one_application_reveals_its_fields_only(failed: int) -> Non
     assert "4711" in zoe.post(url(failed), {"reason": "x"}).content.decode()
     assert yan.post(url(failed), {"reason": "x"}).status_code == 404
     assert yan.get(url(failed, "reveal-dialog")).status_code == 404
-    path = f"/api/failures/flights/{failed}/reveal"
+    path = f"/api/v1/failures/flights/{failed}/reveal"
     assert yan.post(path, {"reason": "x"}, content_type="application/json").status_code == 404
     assert [actor for actor, *_ in acts()] == ["zoe"]
 
 
 def test_rest_reveals_with_a_reason_and_the_scope_operate(failed: int, admin: Client) -> None:
-    path = f"/api/failures/flights/{failed}/reveal"
+    path = f"/api/v1/failures/flights/{failed}/reveal"
     kind = "application/json"
     answer = admin.post(path, {"reason": "a complaint"}, content_type=kind)
     assert answer.json() == {

@@ -69,16 +69,16 @@ def test_log_ins_are_in_the_audit(eve: User, viewer: Client) -> None:
         ("eve", "eve", "LOGGED_OUT", "from 10.0.0.1"),
         ("", "eve", "WRONG_PASSWORD", "from 10.0.0.1"),
     ]
-    rows = viewer.get("/api/audit?kind=logins").json()["results"]
+    rows = viewer.get("/api/v1/audit?kind=logins").json()["results"]
     assert [each["kind"] for each in rows] == ["WRONG_PASSWORD", "LOGGED_OUT", "LOGGED_IN"]
-    assert viewer.get("/api/audit?kind=accounts").json()["results"] == []
+    assert viewer.get("/api/v1/audit?kind=accounts").json()["results"] == []
     for kind in ("all", "logins"):
         page = viewer.get(reverse("audit"), {"kind": kind}).content.decode()
         assert "Wrong password" in page and "not logged in" in page
     # They would hide the actions.
     page = viewer.get(reverse("audit")).content.decode()
     assert "Wrong password" not in page
-    assert viewer.get("/api/audit?logins=false").json()["results"] == []
+    assert viewer.get("/api/v1/audit?logins=false").json()["results"] == []
 
 
 def test_a_name_that_is_no_account_is_not_stored(eve: User) -> None:
@@ -238,7 +238,7 @@ def test_sessions_are_the_same_for_the_stream_of_live_pages(eve: User) -> None:
     async_to_sync(story)()
 
 
-@pytest.mark.parametrize("url", ["/problems", "/api/status"])
+@pytest.mark.parametrize("url", ["/problems", "/api/v1/status"])
 def test_polls_and_rest_do_not_extend_a_session(eve: User, url: str) -> None:
     client = logged_in(eve)
     stored = client.session

@@ -95,12 +95,12 @@ def test_a_subject_gets_an_account_with_the_role_of_its_claim(
     subject(provider, "s1", preferred_username="mia@example.org", groups=["sre", "other"])
     back = log_in(client, "s1", "/tasks")
     assert (back.status_code, back.headers["Location"]) == (302, "/tasks")
-    assert client.get("/api/status").json()["role"] == "operator"
+    assert client.get("/api/v1/status").json()["role"] == "operator"
     user = User.objects.get()
     assert (user.get_username(), user.has_usable_password()) == ("mia@example.org", False)
     subject(provider, "s1", preferred_username="renamed", groups=["staff"])
     assert log_in(Client(), "s1").status_code == 302
-    assert client.get("/api/status").json()["role"] == "viewer"
+    assert client.get("/api/v1/status").json()["role"] == "viewer"
     assert User.objects.get() == user
     entries = models.AuditEntry.objects.order_by("id").values_list("actor", "act", "detail")
     assert list(entries) == [
@@ -183,11 +183,11 @@ def test_a_claim_gives_roles_on_the_applications_of_the_settings(
         subject(provider, "m1", preferred_username="mia", groups=groups)
         client = Client()
         assert log_in(client, "m1").status_code == 302
-        assert client.get("/api/status").json()["roles"] == expected
+        assert client.get("/api/v1/status").json()["roles"] == expected
     # A role on another application is not the provider's: a log-in keeps it.
     actions.grant_role("mia", "billing", Role.VIEWER, actor="ada")
     assert log_in(client, "m1").status_code == 302
-    assert client.get("/api/status").json()["roles"] == {"movies": "admin", "billing": "viewer"}
+    assert client.get("/api/v1/status").json()["roles"] == {"movies": "admin", "billing": "viewer"}
     subject(provider, "m1", preferred_username="mia", groups=[])
     assert log_in(Client(), "m1").status_code == 403
 

@@ -55,7 +55,7 @@ def append() -> None:
 )
 def test_a_search_is_answered_or_refused(viewer: Client, query: str, status: int) -> None:
     append()
-    answer = viewer.get(f"/api/records?{query}")
+    answer = viewer.get(f"/api/v1/records?{query}")
     assert answer.status_code == status, answer.content[:300]
 
 
@@ -85,7 +85,7 @@ def test_the_page_is_shown_or_refused(
 @pytest.mark.parametrize("position", [1, 2, 3, 4, 5])
 def test_a_record_without_position_or_record_has_a_page(viewer: Client, position: int) -> None:
     append()
-    assert viewer.get(f"/api/records/{APPLICATION}/{position}").status_code == 200
+    assert viewer.get(f"/api/v1/records/{APPLICATION}/{position}").status_code == 200
     assert viewer.get(f"/records/{APPLICATION}/{position}").status_code == 200
-    assert viewer.get(f"/api/records/{APPLICATION}/{10**30}").status_code in (400, 404)
-    assert viewer.get(f"/api/records/{APPLICATION}/0").status_code == 404
+    assert viewer.get(f"/api/v1/records/{APPLICATION}/{10**30}").status_code in (400, 404)
+    assert viewer.get(f"/api/v1/records/{APPLICATION}/0").status_code == 404

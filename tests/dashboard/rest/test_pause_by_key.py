@@ -19,7 +19,7 @@ OF_KEY = {"kind": "PAUSE_TASK", "application": "flights", "pipeline": "delays"}
 def issue(client: Client, **body: Any) -> tuple[int, Any]:
     """Issue a command; fields that are None are left out."""
     given = {name: value for name, value in body.items() if value is not None}
-    response = client.post("/api/commands", given, content_type=JSON)
+    response = client.post("/api/v1/commands", given, content_type=JSON)
     return response.status_code, response.json()
 
 

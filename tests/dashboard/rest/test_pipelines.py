@@ -62,7 +62,7 @@ def viewer(db: None, now: datetime) -> Client:
 
 
 def get(client: Client, path: str, status: int = 200) -> Any:
-    answer = client.get(f"/api/pipelines{path}")
+    answer = client.get(f"/api/v1/pipelines{path}")
     assert answer.status_code == status, answer.content
     return answer.json()
 

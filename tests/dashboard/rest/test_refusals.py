@@ -42,5 +42,5 @@ def test_a_fault_of_the_server_has_its_traceback(log: StringIO) -> None:
 
 
 def test_options_of_the_documentation_are_refused(viewer: Client) -> None:
-    assert viewer.options("/api/docs/").status_code == 405
-    assert viewer.get("/api/docs/").status_code == 200
+    assert viewer.options("/api/v1/docs/").status_code == 405
+    assert viewer.get("/api/v1/docs/").status_code == 200

@@ -43,7 +43,7 @@ def read(client: Client, path: str) -> Any:
     def refuse(name: str) -> NoReturn:
         raise AssertionError(f"{name} is no JSON")
 
-    response = client.get(f"/api/{path}")
+    response = client.get(f"/api/v1/{path}")
     assert response.status_code == 200, response.content
     return json.loads(response.content, parse_constant=refuse)
 
@@ -92,7 +92,7 @@ def test_a_page_of_the_feed_ends_by_the_bytes_of_what_a_batch_unpacks_to(
 
     found, cursor = 0, ""
     while found < number:
-        response = viewer.get(f"/api/feed?limit={number}{cursor}")
+        response = viewer.get(f"/api/v1/feed?limit={number}{cursor}")
         page = response.json()
         assert len(response.content) < 1.5 * store.log.FOLLOWING_BYTES
         assert page["events"] and page["more"] == (found + len(page["events"]) < number)

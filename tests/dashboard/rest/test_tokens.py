@@ -38,27 +38,27 @@ def by(text: str) -> Any:
 
 
 def status(text: str) -> int:
-    return Client().get("/api/applications", headers=by(text)).status_code
+    return Client().get("/api/v1/applications", headers=by(text)).status_code
 
 
 def test_a_token_is_created_used_and_revoked(viewer: Client, admin: Client) -> None:
-    created = viewer.post("/api/tokens", {"name": "ci", "days": 30}, content_type=JSON)
+    created = viewer.post("/api/v1/tokens", {"name": "ci", "days": 30}, content_type=JSON)
     assert created.status_code == 201
     row = created.json()
     text = row.pop("token")
     assert text.startswith(tokens.PREFIX) and (row["name"], row["scope"]) == ("ci", "read")
     assert row["last_used_at"] is None
     assert text not in str(list(models.RestToken.objects.values()))
-    [own] = Client().get("/api/tokens", headers=by(text)).json()
+    [own] = Client().get("/api/v1/tokens", headers=by(text)).json()
     assert own["last_used_at"] is not None
     assert own | {"last_used_at": None} == row
     token("ada", "another")
-    assert [each["account"] for each in admin.get("/api/tokens").json()] == ["ada", "ben"]
-    assert [each["account"] for each in viewer.get("/api/tokens").json()] == ["ben"]
-    [other] = [each["id"] for each in admin.get("/api/tokens").json() if each["id"] != row["id"]]
-    assert viewer.delete(f"/api/tokens/{other}").status_code == 403
-    assert admin.delete("/api/tokens/999999").status_code == 404
-    assert admin.delete(f"/api/tokens/{row['id']}").status_code == 204
+    assert [each["account"] for each in admin.get("/api/v1/tokens").json()] == ["ada", "ben"]
+    assert [each["account"] for each in viewer.get("/api/v1/tokens").json()] == ["ben"]
+    [other] = [each["id"] for each in admin.get("/api/v1/tokens").json() if each["id"] != row["id"]]
+    assert viewer.delete(f"/api/v1/tokens/{other}").status_code == 403
+    assert admin.delete("/api/v1/tokens/999999").status_code == 404
+    assert admin.delete(f"/api/v1/tokens/{row['id']}").status_code == 204
     assert status(text) == 401
     acts = models.AuditEntry.objects.order_by("id").values_list("actor", "about", "act")
     assert list(acts) == [
@@ -79,16 +79,16 @@ def test_a_token_lists_and_revokes_tokens_with_no_more_than_its_own_applications
         for name, applications in lists.items()
     }
     limited = Client(headers=by(created["own"].text))
-    shown = limited.get("/api/tokens").json()
+    shown = limited.get("/api/v1/tokens").json()
     assert {each["name"]: each["applications"] for each in shown} == {
         "less": ["a"],
         "own": ["a", "b"],
     }
     for name in ("more", "other", "all"):
-        assert limited.delete(f"/api/tokens/{created[name].row.id}").status_code == 403
+        assert limited.delete(f"/api/v1/tokens/{created[name].row.id}").status_code == 403
         assert status(created[name].text) == 200
-    assert limited.delete(f"/api/tokens/{created['less'].row.id}").status_code == 204
-    assert [each["name"] for each in viewer.get("/api/tokens").json()] == [
+    assert limited.delete(f"/api/v1/tokens/{created['less'].row.id}").status_code == 204
+    assert [each["name"] for each in viewer.get("/api/v1/tokens").json()] == [
         "all", "more", "other", "own",
     ]  # fmt: skip
 
@@ -125,16 +125,16 @@ def test_a_token_with_the_scope_read_changes_nothing(flights: Story, operator: C
     command = {"kind": "RESUME_TASK", "task": task, "id": str(uuid4())}
 
     def post(path: str, body: Any, text: str) -> Any:
-        return Client().post(f"/api/{path}", body, content_type=JSON, headers=by(text))
+        return Client().post(f"/api/v1/{path}", body, content_type=JSON, headers=by(text))
 
     refused = post("commands", command, reader)
     assert refused.status_code == 403
     assert "'r' has the scope read" in refused.json()["detail"]
     assert post("tokens", {"name": "more"}, reader).status_code == 403
     mine = models.RestToken.objects.get(name="o").id
-    assert Client().delete(f"/api/tokens/{mine}", headers=by(reader)).status_code == 403
+    assert Client().delete(f"/api/v1/tokens/{mine}", headers=by(reader)).status_code == 403
     assert post("feed", {}, reader).status_code == 200
-    assert Client().get("/api/installation", headers=by(reader)).status_code == 200
+    assert Client().get("/api/v1/installation", headers=by(reader)).status_code == 200
     assert post("commands", command, worker).status_code == 202
 
 
@@ -153,14 +153,14 @@ def test_a_token_with_the_scope_read_changes_nothing(flights: Story, operator: C
 )
 def test_values_of_a_new_token_are_checked(viewer: Client, given: Any, allowed: str) -> None:
     token("ben", "old")
-    answer = viewer.post("/api/tokens", given, content_type=JSON)
+    answer = viewer.post("/api/v1/tokens", given, content_type=JSON)
     assert answer.status_code == 400 and allowed in str(answer.json())
     assert models.RestToken.objects.count() == 1
 
 
 def test_only_admins_create_tokens_without_an_end(viewer: Client, admin: Client) -> None:
     endless = {"name": "x", "days": None}
-    assert admin.post("/api/tokens", endless, content_type=JSON).json()["expires_at"] is None
+    assert admin.post("/api/v1/tokens", endless, content_type=JSON).json()["expires_at"] is None
     form = {"name": "x", "scope": "read", "days": "never"}
     create = reverse("create-token")
     assert "for admins only" in viewer.post(create, form).content.decode()
@@ -212,12 +212,12 @@ def test_too_many_requests_are_refused_for_a_time(
     monkeypatch.setattr(Throttle, "rate", "2/min")
     text = token("ben")
     assert [status(text) for _ in range(2)] == [200, 200]
-    refused = Client().get("/api/applications", headers=by(text))
+    refused = Client().get("/api/v1/applications", headers=by(text))
     assert refused.status_code == 429 and 0 < int(refused.headers["Retry-After"]) <= 60
     cache.clear()
 
 
 def test_answers_of_rest_are_not_stored(viewer: Client) -> None:
     for path in ("applications", "nowhere", "schema/"):
-        assert viewer.get(f"/api/{path}").headers["Cache-Control"] == "no-store"
-    assert Client().get("/api/applications").headers["Cache-Control"] == "no-store"
+        assert viewer.get(f"/api/v1/{path}").headers["Cache-Control"] == "no-store"
+    assert Client().get("/api/v1/applications").headers["Cache-Control"] == "no-store"
