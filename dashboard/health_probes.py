@@ -18,8 +18,19 @@ def healthz(request: HttpRequest) -> HttpResponse:
 @require_safe
 @never_cache
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Answer 200 if PostgreSQL and Redis are reachable, else 503 with the unreachable ones."""
-    health = queries.health()
-    reaches = {"postgres": health.postgres, "redis": health.redis}
-    away = [name for name, reach in reaches.items() if not reach.up]
-    return JsonResponse({"ready": not away, "away": away}, status=503 if away else 200)
+    """Answer 200 if this process can serve requests, else 503; within a second.
+
+    Redis and the fold are reported only: every web process would be not ready at once, and their
+    pages show the state without both.
+    """
+    found = queries.readiness()
+    seconds = None if found.lag is None else found.lag.fold_seconds
+    waiting = None if found.lag is None else found.lag.waiting_seconds
+    body = {
+        "ready": not found.failed,
+        "failed": found.failed,
+        "degraded": found.degraded,
+        "fold_lag_seconds": seconds,
+        "queue_age_seconds": waiting,
+    }
+    return JsonResponse(body, status=503 if found.failed else 200)

@@ -195,6 +195,7 @@ from arrester.controlplane.queries.operation.health import (
 from arrester.controlplane.queries.operation.installation import Finding, Level, findings
 from arrester.controlplane.queries.operation.limits import ReachedLimit, limits_reached
 from arrester.controlplane.queries.operation.metrics import MetricValues, metrics
+from arrester.controlplane.queries.operation.readiness import Readiness, readiness
 from arrester.controlplane.queries.ownership import Owners, known_owners, owners
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.queries.saved_filters import saved_filters
@@ -232,15 +233,15 @@ __all__ = [
     "FoundRecord", "FoundRecords", "Gauge", "GridPipeline", "GroupDetail", "GroupFields",
     "GroupFilter", "Health", "Lag", "LastHeartbeat", "Level", "Lock", "MetricValues", "NewestFlow",
     "Overview", "Owners", "Page", "PastRun", "PipelineFilter", "PipelineFlow", "PipelineGrid",
-    "PipelineKey", "PipelinePolicy", "QuarantinedEntry", "Reach", "ReachedLimit", "RecordFilter",
-    "RecordHistory", "RecordOutcome", "Reports", "RunningInstance", "SearchResult", "Section",
-    "SkippedRecords", "Summary", "TaskDetail", "TaskFilter", "Trend", "accounts", "affected",
-    "after_command", "after_rollout", "agent_credentials", "application", "application_page",
-    "application_roles", "applications", "applied_times", "as_of", "as_of_state", "audit",
-    "audit_check", "check_class", "check_group", "check_known", "checkpoints", "command",
-    "commands", "count_dead_letters", "count_open_dead_letters", "dead_letter",
-    "dead_letter_totals", "dead_letters", "discard_of", "drain", "event", "event_if_kept",
-    "examples", "failed_by_application", "failed_by_group", "failed_by_stage",
+    "PipelineKey", "PipelinePolicy", "QuarantinedEntry", "Reach", "ReachedLimit", "Readiness",
+    "RecordFilter", "RecordHistory", "RecordOutcome", "Reports", "RunningInstance", "SearchResult",
+    "Section", "SkippedRecords", "Summary", "TaskDetail", "TaskFilter", "Trend", "accounts",
+    "affected", "after_command", "after_rollout", "agent_credentials", "application",
+    "application_page", "application_roles", "applications", "applied_times", "as_of",
+    "as_of_state", "audit", "audit_check", "check_class", "check_group", "check_known",
+    "checkpoints", "command", "commands", "count_dead_letters", "count_open_dead_letters",
+    "dead_letter", "dead_letter_totals", "dead_letters", "discard_of", "drain", "event",
+    "event_if_kept", "examples", "failed_by_application", "failed_by_group", "failed_by_stage",
     "failure_of_dead_letter", "failures", "feed", "field_term", "find_records", "findings",
     "first_failure_of_dead_letter", "first_release", "flow_series", "group", "group_counts",
     "group_fields", "group_history", "groups", "groups_by_key", "groups_of", "health", "held",
@@ -249,10 +250,10 @@ __all__ = [
     "log_gaps", "log_position", "log_positions", "metrics", "neighbours", "notes_on_command",
     "open_commands", "overview", "owners", "owners_of_tasks", "past_runs", "paused", "paused_of",
     "people", "pipeline_flow", "pipeline_flows", "pipeline_key", "pipeline_page", "pipelines",
-    "policies", "progress", "quarantine", "quarantined", "quiet_groups", "record_history",
-    "redrive_progress", "reports", "restartable", "resumed_by", "rollout_tasks", "run_ends",
-    "run_gauges", "runs", "saved_filters", "search", "skipped_in_rollout", "skipped_of_tasks",
-    "stages", "state_changes", "stopped_by_group", "storage", "task", "task_gauges", "task_history",
-    "task_state_changes", "tasks", "tasks_of_each", "threads", "tokens", "top_causes", "verdict",
-    "verdicts", "without_run",
+    "policies", "progress", "quarantine", "quarantined", "quiet_groups", "readiness",
+    "record_history", "redrive_progress", "reports", "restartable", "resumed_by", "rollout_tasks",
+    "run_ends", "run_gauges", "runs", "saved_filters", "search", "skipped_in_rollout",
+    "skipped_of_tasks", "stages", "state_changes", "stopped_by_group", "storage", "task",
+    "task_gauges", "task_history", "task_state_changes", "tasks", "tasks_of_each", "threads",
+    "tokens", "top_causes", "verdict", "verdicts", "without_run",
 ]  # fmt: skip

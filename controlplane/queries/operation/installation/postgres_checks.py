@@ -7,7 +7,6 @@ from datetime import datetime
 
 from django.conf import settings
 from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
 
 from arrester.controlplane.embedded import Home
 from arrester.controlplane.queries import sql
@@ -19,6 +18,7 @@ from arrester.controlplane.queries.operation.installation.finding import (
     ok,
     warning,
 )
+from arrester.controlplane.queries.operation.readiness import missing_migrations
 
 MINIMUM = 150_000
 
@@ -36,9 +36,7 @@ def version() -> Iterator[Finding]:
 
 def migrations() -> Iterator[Finding]:
     """Report migrations that are not applied."""
-    executor = MigrationExecutor(connection)
-    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
-    names = [f"{migration.app_label}.{migration.name}" for migration, _ in plan]
+    names = missing_migrations()
     if names:
         advice = "Run `arrester migrate` as the owner of the tables."
         yield error("postgres migrations", f"not applied: {', '.join(names)}", advice)
