@@ -14,6 +14,7 @@ from arrester.agents.dead_letters.destinations import Destination
 from arrester.agents.decisions.event_factory import EventFactory
 from arrester.agents.decisions.policies import redaction_of
 from arrester.agents.definition.pipeline import Pipeline
+from arrester.agents.journal.entries import Entry
 from arrester.agents.journal.exclusive_create import check_exclusive_create
 from arrester.agents.journal.fencing import check_journal, claim
 from arrester.agents.journal.journal import Journal, Superseded
@@ -36,6 +37,8 @@ from arrester.domain.identity.uuids import uuid7
 from arrester.domain.python_versions import UTC
 from arrester.domain.state import drift
 from arrester.domain.state.states import PipelinePause, TaskState
+from arrester.domain.tracing.spans import decision_spans
+from arrester.domain.tracing.tracer import tracer_of
 
 _log = logging.getLogger("arrester.thread")
 
@@ -116,6 +119,7 @@ class ClaimedRun:
                 end, exc, event_factory=self.event_factory, ledger=ledger, at=datetime.now(UTC)
             )
             self.publisher.put_ending(self.journal.append(entry))
+            self._trace(entry)
         except Superseded as newer:
             if exc is not None and not isinstance(exc, Superseded):
                 _log.error("pipeline %r failed before it was superseded", name, exc_info=exc)
@@ -127,6 +131,18 @@ class ClaimedRun:
             mark_reported(exc)
             mark_reported(end.exception)
         return end
+
+    def _trace(self, entry: Entry) -> None:
+        """Record the spans of a failed record that ended the run, if OpenTelemetry is on."""
+        application = self.config.application
+        tracer = tracer_of(application)
+        if tracer is not None:
+            now = datetime.now(UTC)
+            tracer.record(
+                decision_spans(
+                    application, entry.events, input="end of the run", began=entry.at, ended=now
+                )
+            )
 
     def _report_superseded(self, end: ThreadEnd) -> None:
         """Report the end without the journal, which belongs to the newer run."""

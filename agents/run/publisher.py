@@ -153,6 +153,11 @@ class Publisher:
             return False
         self._refused_in_row = 0
         self._batches[number] = [batch_id for batch_id, _ in batches]
+        _log.debug(
+            "the events of journal entry %s are in the outbox",
+            number,
+            extra={"event_batches": [str(batch_id) for batch_id, _ in batches]},
+        )
         return True
 
     def _delay_next_put(self, number: int) -> None:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.ledger import CommandAnswer
-from arrester.agents.runtime.command_log import log_answer
+from arrester.agents.runtime.command_log import log_answer, log_fetched, trace_answer
 from arrester.agents.runtime.instance import Instance
 from arrester.agents.runtime.thread_protocol import (
     PipelineCommand,
@@ -106,6 +106,7 @@ class CommandDispatcher:
                 self._keep_unclaimed(fetched)
                 return
             self._delivered.add(command.command)
+        log_fetched(self._instance.application, command)
         self._answer(command, CommandDelivered(command=command.command))
         if _is_for(command, *_OF_ONE_THREAD, *_OF_PIPELINES):
             self._enqueue(fetched)
@@ -215,7 +216,9 @@ class CommandDispatcher:
                 run = f"{run} at checkpoint {command.checkpoint}"
             self._refuse(command, f"no thread of this instance runs {run}")
         else:
+            began = datetime.now(UTC)
             answer = thread.apply(_for_thread(command))
+            self._trace(command, answer, began)
             act = KINDS[command.kind].label.lower()
             log_answer(act, command, answer, pipeline=command.pipeline, task=command.task)
             # A test is not recorded in the checkpoint, nor the refusal of a thread that is ending.
@@ -227,10 +230,12 @@ class CommandDispatcher:
         if _is_expired(command, fetched.ahead):
             self._refuse(command, EXPIRED if fetched.expired else EXPIRED_HERE)
         else:
+            now = datetime.now(UTC)
             reason = f"restarted by {command.actor}: {command.reason}"
-            self._restart(command.pipeline or "", reason, partial(self._answer_with, command))
+            self._restart(command.pipeline or "", reason, partial(self._answer_with, command, now))
 
-    def _answer_with(self, command: CommandIssued, answer: CommandAnswer) -> None:
+    def _answer_with(self, command: CommandIssued, began: datetime, answer: CommandAnswer) -> None:
+        self._trace(command, answer, began)
         log_answer(KINDS[command.kind].label.lower(), command, answer, pipeline=command.pipeline)
         self._answer_unrecorded(command, answer)
 
@@ -256,6 +261,10 @@ class CommandDispatcher:
             if thread.pipeline_name == command.pipeline
             and (any_checkpoint or thread.checkpoint_id == command.checkpoint)
         ]
+
+    def _trace(self, command: CommandIssued, answer: CommandAnswer, began: datetime) -> None:
+        application, instance = self._instance.application, self._instance.id
+        trace_answer(application, command, answer, instance=instance, began=began)
 
     def _refuse(self, command: CommandIssued, reason: str) -> None:
         self._answer(command, CommandRefused(command=command.command, reason=reason))

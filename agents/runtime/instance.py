@@ -59,6 +59,7 @@ class Instance:
 
     def __init__(self, application: str, id: UUID, *, put: Put) -> None:
         self.id = id
+        self.application = application
         self.state = InstanceState(application=application, id=id)
         self._put = put
         self._lock = threading.Lock()

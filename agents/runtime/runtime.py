@@ -46,6 +46,7 @@ from arrester.domain.events import (
 from arrester.domain.identity.uuids import uuid7
 from arrester.domain.python_versions import UTC
 from arrester.domain.state.states import InstanceStatus
+from arrester.domain.tracing import tracer
 
 log = logging.getLogger("arrester.agent")
 
@@ -115,6 +116,8 @@ class Runtime:
                 raise InvalidValue("agent", self.ending.value, "an agent that has not ended")
             if self._connection is not None:
                 return
+            # Imports the SDK now, if spans are wanted: not in the first micro-batch that fails.
+            tracer.tracer_of(self.config.application)
             self._connection = Connection(self.config, self.id)
             started = InstanceStarted(
                 host=socket.gethostname(),
@@ -244,6 +247,7 @@ class Runtime:
                 for end in self.at_end:
                     end()
                 sent = self._connection.close()
+                tracer.close(self.config.application)
                 if error and caused_by is None and not sent:
                     self._log_unreached()
             finally:

@@ -401,9 +401,13 @@ def test_the_log_of_the_driver_has_who_did_what(
     runtime: Runtime, operator: Operator, caplog: pytest.LogCaptureFixture
 ) -> None:
     begin(runtime)
-    operator.answered(operator.requested(CommandKind.SKIP_RECORD))
+    skip = operator.requested(CommandKind.SKIP_RECORD)
+    operator.answered(skip)
     line = "pipeline 'delays', task 'JFK': skip record and resume by ana (because): "
     assert levels_of(line, caplog) == ["WARNING"]
+    (record,) = (each for each in caplog.records if each.getMessage().startswith(line))
+    assert record.getMessage().endswith(f" (command {skip.command})")
+    assert record.__dict__["command_id"] == str(skip.command)
     operator.answered(operator.requested(CommandKind.SHUT_DOWN_INSTANCE, to=runtime))
     ends = "flights: this instance stops: shut down by ana: because"
     assert levels_of(ends, caplog) == ["WARNING"]
