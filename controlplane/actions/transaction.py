@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from arrester.controlplane import access, audit_chain, store
+from arrester.controlplane import access, audit_chain, command_traces, store
 from arrester.controlplane.outbound import command_outbox
 from arrester.controlplane.views import projections
 from arrester.domain.commands.request import TEXT_MAX, is_text
@@ -45,6 +45,7 @@ def advance(
     that id. Raises NotPermitted or NotFound if the person of the request may not act on the
     application.
     """
+    began = datetime.now(UTC)
     stream = store.lock(application)
     state = projections.current_states(
         application, tasks=tasks, commands=commands, pipelines=pipelines, group=group
@@ -64,7 +65,13 @@ def advance(
     _, stored = store.append(stream, [batch], received_at=now)
     projections.project(application, stored)
     transaction.on_commit(partial(command_outbox.try_relay, application))
+    # The fold changes the state.
+    before = dict(state.tasks)
     state = state.fold(stored)
+    trace = partial(
+        command_traces.acted, stored, commands=state.commands, tasks=before, began=began
+    )
+    transaction.on_commit(trace, robust=True)
     audit_chain.append_events(stored)
     return state
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import get_args
 from uuid import UUID
 
 import msgspec
 from django.db import transaction
 
-from arrester.controlplane import signing, store
+from arrester.controlplane import command_traces, signing, store
 from arrester.controlplane.history import state_at_position
 from arrester.controlplane.ingest import log_gaps
 from arrester.controlplane.ingest.fold_entries import StreamAdvanced, fold, order
@@ -128,7 +129,7 @@ def _fold_until(
     # next fold would read the same again.
     while raw_entries:
         entries = _read(application, raw_entries)
-        before, began = seen.sequence, time.monotonic()
+        before, began, began_at = seen.sequence, time.monotonic(), datetime.now(UTC)
         try:
             seen, stored = fold(seen, entries)
         except StreamAdvanced:
@@ -144,6 +145,7 @@ def _fold_until(
         )
         count = max(1, min(int(len(entries) * share), count * 2, MAX_ENTRIES))
         raw_entries = _confirm(redis, seen, entries, count=count)
+        command_traces.folded(stored, began=began_at)
         _relay_if_needed(application, stored)
         if stored and state_at_position.may_be_due(before, seen.sequence) and seen.sequence >= due:
             due = state_at_position.ensure_snapshot(
