@@ -64,6 +64,9 @@ OTHERS = (
 )
 TAIL = """\
 
+The standard variables of OpenTelemetry, `OTEL_…`, are in
+[trace failures](../how-to/trace-failures.md).
+
 `errors.dlq.enable` requires one place: a path, a topic, or options of the sink.
 `errors.deadletterqueue.topic.name` enables dead letters by itself, as in Kafka Connect.
 A setting without effect is refused, and so are two spellings of one key with different values.
