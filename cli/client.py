@@ -32,7 +32,7 @@ class _TokenAuth(AuthBase):
         self.token = token
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = f"Token {self.token}"
+        request.headers["Authorization"] = f"Bearer {self.token}"
         return request
 
 

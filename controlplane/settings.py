@@ -186,14 +186,16 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "EXCEPTION_HANDLER": "arrester.dashboard.http_errors.handle",
+    "DEFAULT_SCHEMA_CLASS": "arrester.dashboard.rest.operations.Operation",
+    "EXCEPTION_HANDLER": "arrester.dashboard.rest.problems.handle",
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Arrester",
     "DESCRIPTION": "The error control plane for PySpark.",
     "VERSION": "1",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["arrester.dashboard.rest.base.HasRole"],
     "SWAGGER_UI_DIST": "SIDECAR",

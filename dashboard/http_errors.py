@@ -1,19 +1,14 @@
-"""The HTTP status of each of our errors, for REST and pages."""
+"""The HTTP status and the code of each of our errors, for REST and pages."""
 
 from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from typing import Any
+from typing import NamedTuple
 
-import msgspec
-from django.db import DataError, OperationalError
-from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.views.decorators.csrf import csrf_exempt
+from django.db import OperationalError
 from psycopg.errors import QueryCanceled
 from rest_framework.permissions import SAFE_METHODS
-from rest_framework.response import Response
-from rest_framework.views import exception_handler
 
 from arrester.controlplane.dead_letter_records import RecordUnavailable
 from arrester.controlplane.redis import reachability
@@ -35,21 +30,35 @@ from arrester.domain.errors import (
     StartRefused,
 )
 
-STATUS_CODES: dict[type[ArresterError], int] = {
-    StartRefused: 409,
-    BeforeHistory: 410,
-    BrokenState: 503,
-    RecordUnavailable: 404,
-    CommandForbidden: 409,
-    GroupActForbidden: 409,
-    InvalidConfiguration: 400,
-    InvalidValue: 400,
-    LockedOut: 429,
-    MalformedBatch: 400,
-    NotFound: 404,
-    NotPermitted: 403,
-    RedisUnavailable: 503,
-    NotVerified: 409,
+
+class ErrorKind(NamedTuple):
+    """How the errors of a class are answered."""
+
+    status: int
+    #: For programs: it never changes within a version of REST.
+    code: str
+    #: The meaning of the code.
+    title: str
+
+
+INVALID_VALUE = ErrorKind(400, "invalid_value", "A value is not allowed")
+UNAVAILABLE = ErrorKind(503, "service_unavailable", "A service does not answer")
+#: The kind of each class of errors.
+ERROR_KINDS: dict[type[ArresterError], ErrorKind] = {
+    StartRefused: ErrorKind(409, "application_latched", "The application is shut down"),
+    BeforeHistory: ErrorKind(410, "before_history", "The log does not reach back so far"),
+    BrokenState: ErrorKind(503, "unreadable_state", "A stored state cannot be read"),
+    RecordUnavailable: ErrorKind(404, "record_unavailable", "The record cannot be read"),
+    CommandForbidden: ErrorKind(409, "command_forbidden", "The state forbids the command"),
+    GroupActForbidden: ErrorKind(409, "act_forbidden", "The state forbids the act"),
+    InvalidConfiguration: INVALID_VALUE,
+    InvalidValue: INVALID_VALUE,
+    LockedOut: ErrorKind(429, "locked_out", "Too many wrong passwords"),
+    MalformedBatch: ErrorKind(400, "malformed_batch", "The bytes are not a batch of events"),
+    NotFound: ErrorKind(404, "not_found", "There is no such thing"),
+    NotPermitted: ErrorKind(403, "permission_denied", "The role does not suffice"),
+    RedisUnavailable: UNAVAILABLE,
+    NotVerified: ErrorKind(409, "not_verified", "The log and the views differ"),
 }
 NOT_A_VALUE = "a value that PostgreSQL cannot store: a NUL character, or too large a number"
 UNREACHABLE = (
@@ -67,9 +76,14 @@ UNKNOWN = (
 )
 
 
+def kind_of(error: ArresterError) -> ErrorKind:
+    """Return the kind of `error`, by its nearest class in the table."""
+    return next(ERROR_KINDS[cls] for cls in type(error).__mro__ if cls in ERROR_KINDS)
+
+
 def status_code(error: ArresterError) -> int:
-    """Return the status of `error`, by its nearest class in the table."""
-    return next(STATUS_CODES[cls] for cls in type(error).__mro__ if cls in STATUS_CODES)
+    """Return the HTTP status of `error`."""
+    return kind_of(error).status
 
 
 def headers(error: ArresterError) -> dict[str, str]:
@@ -91,62 +105,3 @@ def unreachable(method: str | None) -> str:
 def unanswered(error: OperationalError, method: str | None) -> str:
     """Return the message of a request that PostgreSQL did not answer, or not within the limit."""
     return TOO_LONG if isinstance(error.__cause__, QueryCanceled) else unreachable(method)
-
-
-def handle(error: Exception, context: dict[str, Any]) -> Response | None:
-    """Convert an exception of a REST view into a response; None results in a 500."""
-    if isinstance(error, ArresterError):
-        return Response(_problem(error), status=status_code(error), headers=headers(error))
-    if isinstance(error, DataError):
-        return Response({"detail": NOT_A_VALUE}, status=400)
-    if isinstance(error, OperationalError):
-        problem = {"detail": unanswered(error, context["request"].method), "service": "postgres"}
-        return Response(problem, status=503, headers={"Retry-After": "5"})
-    return exception_handler(error, context)
-
-
-@csrf_exempt
-def unversioned(request: HttpRequest, path: str) -> HttpResponse:
-    """Redirect a path of release 0.2.0, which had no version, with its method and body."""
-    if path.startswith("v1/"):
-        return unknown(request, path)
-    target = request.get_full_path().replace("/api/", "/api/v1/", 1)
-    return HttpResponse(status=308, headers={"Location": target})
-
-
-@csrf_exempt
-def unknown(request: HttpRequest, path: str) -> JsonResponse:
-    """Answer for a path that is not an endpoint."""
-    return JsonResponse({"detail": f"no endpoint {request.path}; see /api/v1/docs/"}, status=404)
-
-
-def _problem(error: ArresterError) -> dict[str, Any]:
-    problem: dict[str, Any] = {"detail": _encodable(str(error))}
-    match error:
-        case InvalidValue():
-            problem |= {
-                "field": _encodable(error.name),
-                "value": _plain(error.value),
-                "allowed": _encodable(error.allowed),
-            }
-        case BeforeHistory():
-            oldest = None if error.moment is None else error.moment.isoformat()
-            problem |= {"oldest": oldest, "position": error.position}
-        case CommandForbidden() | GroupActForbidden():
-            problem |= {"state": error.state, "position": error.sequence}
-            if isinstance(error, CommandForbidden) and error.pending is not None:
-                problem["pending"] = msgspec.to_builtins(error.pending)
-        case RedisUnavailable():
-            problem |= {"service": "redis"}
-    return problem
-
-
-def _plain(value: object) -> object:
-    """Return `value` for JSON: without infinity and unpaired surrogates."""
-    if isinstance(value, int | None) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    return _encodable(str(value))
-
-
-def _encodable(text: str) -> str:
-    return text.encode(errors="backslashreplace").decode()

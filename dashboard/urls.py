@@ -7,7 +7,7 @@ from typing import Any
 
 from django.urls import URLPattern, include, path, register_converter
 
-from arrester.dashboard import health_probes, http_errors, metrics
+from arrester.dashboard import health_probes, metrics
 from arrester.dashboard.actions import alerts as alert_actions
 from arrester.dashboard.actions import (
     application_commands,
@@ -45,6 +45,7 @@ from arrester.dashboard.pages import (
 )
 from arrester.dashboard.pages.login import sign_in, single_sign_on
 from arrester.dashboard.permissions import for_everyone
+from arrester.dashboard.rest import problems
 from arrester.dashboard.rest import urls as rest_urls
 from arrester.domain.commands.kinds import KINDS, TASK_KINDS, Kind, Subject
 
@@ -282,5 +283,5 @@ urlpatterns = [
     path("readyz", health_probes.readyz, name="readyz"),
     path("metrics", metrics.MetricsView.as_view(), name="metrics"),
     path("api/v1/", include(rest_urls)),
-    path("api/<path:path>", http_errors.unversioned, name="api-unversioned"),
+    path("api/<path:path>", problems.unversioned, name="api-unversioned"),
 ]

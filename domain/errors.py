@@ -74,7 +74,8 @@ class PendingCommand(msgspec.Struct, frozen=True, kw_only=True):
 class CommandForbidden(ArresterError):
     """The state forbids this command; nothing was changed.
 
-    `pending` is the command in progress that forbids it, if one does.
+    `command` is the id of the refused one, if it is in the log; `pending` is the command in
+    progress that forbids it, if one does.
     """
 
     def __init__(
@@ -83,12 +84,14 @@ class CommandForbidden(ArresterError):
         *,
         state: str,
         sequence: int = 0,
+        command: UUID | None = None,
         pending: PendingCommand | None = None,
     ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.state = state
         self.sequence = sequence
+        self.command = command
         self.pending = pending
 
 

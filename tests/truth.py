@@ -62,7 +62,7 @@ def differences(client: Client) -> tuple[list[str], int]:
     """Return the differences between all places, and how many numbers were compared."""
     numbers = Numbers(client)
     totals: Counter[str] = Counter()
-    for each in numbers.json("/api/v1/applications"):
+    for each in numbers.json("/api/v1/applications")["results"]:
         name = each["name"]
         for field, what in FIELDS.items():
             numbers.add(what, name, "/api/v1/applications", each[field])
@@ -86,7 +86,7 @@ def of_application(numbers: Numbers, name: str, position: int) -> None:
         for field, what in FIELDS.items():
             numbers.add(what, name, url, one[field])
     url = f"/api/v1/applications/{name}/instances"
-    instances = numbers.json(url)
+    instances = numbers.json(url)["results"]
     numbers.add("live instances", name, url, len(instances))
     numbers.add("LOST instances", name, url, sum(each["lost"] for each in instances))
     url = f"/api/v1/commands?application={name}"
@@ -231,7 +231,7 @@ def of_pipelines(numbers: Numbers, name: str) -> None:
                 f"records that were {outcome}", of, series, sum(step[field] for step in steps)
             )
         runs = f"/api/v1/pipelines/{path}/runs?limit=500"
-        flows = [run["flow"] for run in numbers.json(runs) if run["flow"]]
+        flows = [run["flow"] for run in numbers.json(runs)["results"] if run["flow"]]
         numbers.add("records that were read", of, runs, sum(flow["records_in"] for flow in flows))
         sums = {field: sum(step[field] for step in steps) for field in OUTCOMES.values()}
         numbers.add("records", of, "read and drained", sums["records_in"] + sums["drained"])

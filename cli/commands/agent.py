@@ -30,7 +30,7 @@ def list_credentials(session: Session) -> None:
     )
     session.print(
         session.client.get("agents"),
-        lambda rows: output.print_table(rows, columns, empty="no credentials of agents"),
+        lambda page: output.print_table(page["results"], columns, empty="no credentials of agents"),
     )
 
 

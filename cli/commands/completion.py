@@ -32,7 +32,8 @@ def complete_application(
     ctx: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Return the applications that begin with a text."""
-    names = [each["name"] for each in _request(ctx, "applications") or []]
+    page = _request(ctx, "applications") or {"results": []}
+    names = [each["name"] for each in page["results"]]
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 

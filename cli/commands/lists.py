@@ -80,8 +80,10 @@ def apps(session: Session) -> None:
     """List applications with their states and counts."""
     session.print(
         session.client.get("applications"),
-        lambda rows: output.print_table(
-            rows, APPLICATION_COLUMNS, empty="no applications: they appear when an agent starts"
+        lambda page: output.print_table(
+            page["results"],
+            APPLICATION_COLUMNS,
+            empty="no applications: they appear when an agent starts",
         ),
     )
 

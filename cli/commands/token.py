@@ -36,7 +36,7 @@ def list_tokens(session: Session) -> None:
     )
     session.print(
         session.client.get("tokens"),
-        lambda rows: output.print_table(rows, columns, empty="no tokens"),
+        lambda page: output.print_table(page["results"], columns, empty="no tokens"),
     )
 
 

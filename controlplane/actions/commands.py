@@ -142,6 +142,7 @@ def issue_command(application: str, requested: CommandRequest) -> CommandState:
             command.outcome or "refused",
             state=status,
             sequence=command.sequence,
+            command=command.id,
             pending=_pending(requested, command, state),
         )
     return command

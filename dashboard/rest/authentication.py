@@ -17,14 +17,20 @@ from arrester.controlplane.models import RestToken
 
 
 class RestTokenAuthentication(TokenAuthentication):
-    """Authenticate the header `Authorization: Token …`, or `Bearer …`."""
+    """Authenticate the header `Authorization: Bearer …`, or `Token …`."""
+
+    keyword = "Bearer"
 
     def authenticate(self, request: Request) -> tuple[User, Any] | None:
         """Return the account and the token, None without a header; raise AuthenticationFailed."""
         scheme = request.headers.get("Authorization", "").split(" ")[0]
-        if scheme.lower() == "bearer":
+        if scheme.lower() == "token":
             self.keyword = scheme
         return super().authenticate(request)
+
+    def authenticate_header(self, request: Request) -> str:
+        """Return the header WWW-Authenticate of a 401."""
+        return "Bearer"
 
     def authenticate_credentials(self, key: str) -> tuple[User, Any]:
         """Return the account and the token; raise AuthenticationFailed."""

@@ -182,7 +182,8 @@ def values(form: SerializerClass, given: Any) -> dict[str, Any]:
     filled = form(data=given)
     for name in given:
         if name not in filled.fields:
-            raise InvalidValue(name, given[name], f"one of {', '.join(filled.fields)}")
+            allowed = ", ".join(filled.fields)
+            raise InvalidValue(name, given[name], f"one of {allowed}" if allowed else "none")
         if isinstance(given, QueryDict) and len(given.getlist(name)) > 1:
             raise InvalidValue(name, ", ".join(given.getlist(name)), "one value, given once")
     try:
@@ -276,7 +277,7 @@ class ListView(RestView):
         described = extend_schema(
             operation_id=cls.operation_id,
             description=getdoc(cls.find),
-            parameters=[cls.query],
+            parameters=[cls.query] if cls.query().fields else [],
             responses={200: cls.page or page_of(cls.row)} | problems,
         )
         extend_schema_view(get=described)(cls)

@@ -1,13 +1,53 @@
-"""The responses of errors, for the descriptions of endpoints."""
+"""The answers to errors: problem details (RFC 9457), and their description."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import msgspec
+from django.db import DataError, OperationalError
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views import defaults
+from django.views.decorators.csrf import csrf_exempt
 from rest_framework import serializers
+from rest_framework.exceptions import APIException
+from rest_framework.response import Response
+from rest_framework.views import exception_handler
 
+from arrester.dashboard.http_errors import (
+    INVALID_VALUE,
+    NOT_A_VALUE,
+    UNAVAILABLE,
+    headers,
+    kind_of,
+    unanswered,
+)
 from arrester.dashboard.rest.struct_serializers import StructSerializer
-from arrester.domain.errors import PendingCommand
+from arrester.domain.errors import (
+    ArresterError,
+    BeforeHistory,
+    CommandForbidden,
+    GroupActForbidden,
+    InvalidValue,
+    PendingCommand,
+    RedisUnavailable,
+)
+
+PREFIX = "/api/v1/"
+MEDIA_TYPE = "application/problem+json"
+#: The titles of the codes of Django REST framework.
+_TITLES = {
+    "authentication_failed": "The token or the session is not valid",
+    "method_not_allowed": "The endpoint does not have this method",
+    "not_acceptable": "No media type of the Accept header is possible",
+    "not_authenticated": "A token or a session is required",
+    "not_found": "There is no such thing",
+    "parse_error": "The body is not JSON",
+    "permission_denied": "The role or the scope does not suffice",
+    "throttled": "Too many requests",
+    "unsupported_media_type": "The body is not application/json",
+}
 
 
 class PendingCommandSerializer(StructSerializer):
@@ -17,27 +57,144 @@ class PendingCommandSerializer(StructSerializer):
 
 
 class ProblemSerializer(serializers.Serializer[Any]):
-    """An error response."""
+    """Problem details of an error (RFC 9457)."""
 
-    detail = serializers.CharField()
-    field = serializers.CharField(required=False, help_text="400: the name of the invalid value.")
-    value = serializers.JSONField(required=False, help_text="400: the invalid value.")
-    allowed = serializers.CharField(required=False, help_text="400: the allowed values.")
-    state = serializers.CharField(required=False, help_text="409: the state that forbids the act.")
+    type = serializers.CharField(help_text="`urn:arrester:problem:` and the code.")
+    title = serializers.CharField(help_text="The meaning of the code, in words.")
+    status = serializers.IntegerField(help_text="The HTTP status.")
+    detail = serializers.CharField(help_text="What is wrong with this request, in words.")
+    code = serializers.CharField(
+        help_text="The kind of error, for programs: see docs/reference/rest.md."
+    )
+    param = serializers.CharField(required=False, help_text="The name of the invalid value.")
+    value = serializers.JSONField(required=False, help_text="The invalid value.")
+    allowed = serializers.CharField(required=False, help_text="The allowed values.")
+    state = serializers.CharField(required=False, help_text="The state that forbids the act.")
+    command = serializers.UUIDField(required=False, help_text="The id of the refused command.")
     pending = PendingCommandSerializer(
-        required=False, help_text="409: the command in progress that forbids this one, if any."
+        required=False, help_text="The command in progress that forbids this one, if any."
     )
     service = serializers.CharField(
-        required=False, help_text="503: the service that does not answer, postgres or redis."
+        required=False, help_text="The service that does not answer: postgres or redis."
     )
-    oldest = serializers.DateTimeField(
-        required=False, allow_null=True, help_text="410: the oldest known time."
+    oldest_at = serializers.DateTimeField(
+        required=False, allow_null=True, help_text="The oldest known time."
     )
-    position = serializers.IntegerField(required=False, help_text="409 and 410: the log position.")
+    sequence = serializers.IntegerField(
+        required=False, help_text="The log position of the state, or the oldest known one."
+    )
 
 
-PROBLEMS: dict[int, Any] = dict.fromkeys((400, 401, 403, 404), ProblemSerializer)
+def _problems(*statuses: int) -> dict[Any, Any]:
+    return {(status, MEDIA_TYPE): ProblemSerializer for status in statuses}
+
+
+#: The responses of every endpoint, by status and media type.
+PROBLEMS = _problems(400, 401, 403, 404, 429, 503)
 #: The responses of acts that the state may forbid.
-REFUSED = PROBLEMS | {409: ProblemSerializer}
+REFUSED = PROBLEMS | _problems(409)
 #: The responses of endpoints with past states.
-PAST = PROBLEMS | {410: ProblemSerializer}
+PAST = PROBLEMS | _problems(410)
+
+
+def handle(error: Exception, context: dict[str, Any]) -> Response | None:
+    """Convert an exception of a view into a response; None results in a 500."""
+    match error:
+        case ArresterError():
+            return _response(_members(error), headers(error))
+        case DataError():
+            return _response(_problem(*INVALID_VALUE, NOT_A_VALUE))
+        case OperationalError():
+            detail = unanswered(error, context["request"].method)
+            problem = _problem(*UNAVAILABLE, detail) | {"service": "postgres"}
+            return _response(problem, {"Retry-After": "5"})
+    response = exception_handler(error, context)
+    if response is None:
+        return None
+    code = getattr(error, "default_code", "not_found")
+    if isinstance(error, APIException) and isinstance(error.detail, str):
+        code = error.detail.code
+    detail = response.data["detail"] if isinstance(response.data, dict) else str(error)
+    title = _TITLES.get(code, "The request failed")
+    # Of its headers these two are for clients: when to repeat, and how to authenticate.
+    names = {"Retry-After", "WWW-Authenticate"} & {*response.headers}
+    kept = {name: response.headers[name] for name in names}
+    return _response(_problem(response.status_code, code, title, detail), kept)
+
+
+@csrf_exempt
+def unversioned(request: HttpRequest, path: str) -> HttpResponse:
+    """Redirect a path of release 0.2.0, which had no version, with its method and body."""
+    if path.startswith("v1/"):
+        return unknown(request, path)
+    target = request.get_full_path().replace("/api/", PREFIX, 1)
+    return HttpResponse(status=308, headers={"Location": target})
+
+
+@csrf_exempt
+def unknown(request: HttpRequest, path: str) -> HttpResponse:
+    """Answer for a path that is not an endpoint."""
+    detail = f"no endpoint {request.path}; see {PREFIX}docs/"
+    return _json(_problem(404, "not_found", _TITLES["not_found"], detail))
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Answer a request that raised an unexpected exception, which Django has logged."""
+    if not request.path.startswith(PREFIX):
+        return defaults.server_error(request)
+    detail = "An unexpected error; the log of the server has it."
+    return _json(_problem(500, "internal_error", "The server failed", detail))
+
+
+def _response(problem: dict[str, Any], with_headers: dict[str, str] | None = None) -> Response:
+    return Response(problem, problem["status"], headers=with_headers, content_type=MEDIA_TYPE)
+
+
+def _json(problem: dict[str, Any]) -> HttpResponse:
+    return JsonResponse(problem, status=problem["status"], content_type=MEDIA_TYPE)
+
+
+def _problem(status: int, code: str, title: str, detail: str) -> dict[str, Any]:
+    return {
+        "type": f"urn:arrester:problem:{code}",
+        "title": title,
+        "status": status,
+        "detail": _encodable(detail),
+        "code": code,
+    }
+
+
+def _members(error: ArresterError) -> dict[str, Any]:
+    """Return the problem details of an error of ours."""
+    problem = _problem(*kind_of(error), str(error))
+    match error:
+        case InvalidValue():
+            problem |= {
+                "param": _encodable(error.name),
+                "value": _plain(error.value),
+                "allowed": _encodable(error.allowed),
+            }
+        case BeforeHistory():
+            oldest = None if error.moment is None else error.moment.isoformat()
+            problem |= {"oldest_at": oldest, "sequence": error.position}
+        case CommandForbidden() | GroupActForbidden():
+            problem |= {"state": error.state, "sequence": error.sequence}
+            if isinstance(error, CommandForbidden):
+                if error.command is not None:
+                    problem["command"] = str(error.command)
+                if error.pending is not None:
+                    problem["pending"] = msgspec.to_builtins(error.pending)
+        case RedisUnavailable():
+            problem |= {"service": "redis"}
+    return problem
+
+
+def _plain(value: object) -> object:
+    """Return `value` for JSON: without infinity and unpaired surrogates."""
+    if isinstance(value, int | None) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return _encodable(str(value))
+
+
+def _encodable(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
-from arrester.dashboard import http_errors
+from arrester.dashboard.rest import problems
 from arrester.dashboard.rest.access import agent_key, agents, audit, tokens
 from arrester.dashboard.rest.resources import (
     alerts,
@@ -155,5 +155,5 @@ urlpatterns = [
     path("tokens/<int:id>", tokens.OneTokenView.as_view(), name="api-token"),
     path("schema/", SchemaView.as_view(), name="schema"),
     path("docs/", docs, name="api-docs"),
-    path("<path:path>", http_errors.unknown, name="api-unknown"),
+    path("<path:path>", problems.unknown, name="api-unknown"),
 ]

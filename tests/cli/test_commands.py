@@ -169,7 +169,7 @@ def test_a_list_is_the_json_of_rest_from_all_pages(
     for number in range(5):
         story.pauses(f"gate-{number}")
     monkeypatch.setattr(client, "PAGE", 2)
-    header = {"Authorization": f"Token {token('ben')}"}
+    header = {"Authorization": f"Bearer {token('ben')}"}
     rest = requests.get(f"{server}/api/v1/tasks", headers=header, timeout=60).json()
     assert len(rest["results"]) == 5
     assert json.loads(arrester("tasks", "--json").out) == rest

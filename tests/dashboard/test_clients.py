@@ -40,7 +40,7 @@ def test_a_read_ends_when_its_client_leaves(server: str, fresh_database: embedde
     story = Story()
     story.starts()
     make_user("ana", "operator")
-    headers = {"Authorization": f"Token {token('ana')}"}
+    headers = {"Authorization": f"Bearer {token('ana')}"}
     clients = [http.client.HTTPConnection(urlsplit(server).netloc) for _ in range(2)]
     with locked(fresh_database, "task") as holder:
         clients[0].request("GET", "/api/v1/tasks", headers=headers)

@@ -53,7 +53,7 @@ class Site:
         self._headers = {
             "Cookie": f"{settings.SESSION_COOKIE_NAME}={session};csrftoken={self._csrf}"
         }
-        self._token = {"Authorization": f"Token {token('ana')}"}
+        self._token = {"Authorization": f"Bearer {token('ana')}"}
 
     def get(self, path: str) -> Answer:
         is_rest = path.startswith(("/api", "/metrics"))

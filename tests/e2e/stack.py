@@ -187,7 +187,7 @@ class Stack:
     def get(self, path: str) -> Any:
         """Return what the REST API answers at `path`."""
         request = urllib.request.Request(
-            f"{self.url}{path}", headers={"Authorization": f"Token {self.token}"}
+            f"{self.url}{path}", headers={"Authorization": f"Bearer {self.token}"}
         )
         with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as response:
             return json.load(response)
@@ -197,7 +197,7 @@ class Stack:
         request = urllib.request.Request(
             f"{self.url}{path}",
             data=json.dumps(body).encode(),
-            headers={"Authorization": f"Token {self.token}", "Content-Type": "application/json"},
+            headers={"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"},
         )
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as response:

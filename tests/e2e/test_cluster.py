@@ -53,7 +53,8 @@ def test_killed_executors_workers_and_drivers_lose_no_record(
     eventually(lambda: settled(stack, rows) and no_held(stack), what="nothing is held")
     check_sink(stack, rows, without=1)
     check_counts(stack, rows)
-    lists = [stack.get(f"/api/v1/applications/flights/instances?ended={flag}") for flag in (0, 1)]
+    path = "/api/v1/applications/flights/instances"
+    lists = [stack.get(f"{path}?ended={flag}")["results"] for flag in (0, 1)]
     hosts = {instance["host"] for instances in lists for instance in instances}
     assert hosts == {"driver-1", "driver-2"}
     stack.manage("rebuild", "--verify")

@@ -71,7 +71,9 @@ def test_the_loop(
     mailbox: Mailbox, receiver: Receiver, stack: Stack, page: Page, rows: list[dict[str, Any]]
 ) -> None:
     stack.start_driver()
-    eventually(lambda: stack.get("/api/v1/applications"), what="the application is known")
+    eventually(
+        lambda: stack.get("/api/v1/applications")["results"], what="the application is known"
+    )
 
     # A record fails, and its task turns PAUSED on the open page.
     page.goto(f"{stack.url}/applications/flights")

@@ -23,7 +23,7 @@ class AgentKeySerializer(serializers.Serializer[Any]):
 class AgentKeyView(base.RestView):
     """The public key of the server."""
 
-    @extend_schema(operation_id="agent_key", responses={200: AgentKeySerializer} | PROBLEMS)
+    @extend_schema(responses={200: AgentKeySerializer} | PROBLEMS)
     def get(self, request: Request) -> Response:
         """Return the public key with which agents verify commands, states and confirmations."""
         return Response(AgentKeySerializer({"key": signing.public_key()}).data)

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from arrester.controlplane import actions, queries
 from arrester.dashboard.rest import base
 from arrester.dashboard.rest.problems import PROBLEMS
-from arrester.dashboard.rest.struct_serializers import StructSerializer
+from arrester.dashboard.rest.struct_serializers import FilterSerializer, StructSerializer
 
 
 class AgentCredentialSerializer(StructSerializer):
@@ -56,21 +56,22 @@ class RemoveQuerySerializer(serializers.Serializer[Any]):
     )
 
 
-class AgentsView(base.RestView):
+class AgentsView(base.ListView):
     """The credentials of agents."""
 
     permission_classes = (base.MayAdministrateAny,)
+    query = FilterSerializer
+    row = AgentCredentialSerializer
 
-    @extend_schema(
-        operation_id="agents_list",
-        responses={200: AgentCredentialSerializer(many=True)} | PROBLEMS,
-    )
-    def get(self, request: Request) -> Response:
-        """List the credentials of agents of the applications that the account manages."""
-        who = base.person_of(request)
+    def find(self) -> queries.Page[queries.AgentCredential]:
+        """List the credentials of agents of the applications that the account manages.
+
+        All are on one page.
+        """
+        who = base.person_of(self.request)
         assert who is not None  # by the permission
         shown = [each for each in queries.agent_credentials() if who.administers(each.application)]
-        return Response(AgentCredentialSerializer(shown, many=True).data)
+        return queries.Page(rows=tuple(shown), next=None)
 
     @extend_schema(
         request=NewAgentCredentialSerializer,

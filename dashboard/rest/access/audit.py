@@ -82,7 +82,6 @@ class AuditExportView(base.RestView):
     permission_classes = (base.MayAdministrate,)
 
     @extend_schema(
-        operation_id="audit_export",
         parameters=[AuditExportQuerySerializer],
         responses={(200, _LINES): OpenApiTypes.STR} | PROBLEMS,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from drf_spectacular.utils import extend_schema, extend_schema_field
@@ -9,7 +10,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from arrester.controlplane import actions
+from arrester.controlplane import actions, queries
 from arrester.controlplane.access import Person
 from arrester.controlplane.access.roles import TokenScope
 from arrester.controlplane.actions.access import tokens
@@ -17,6 +18,7 @@ from arrester.controlplane.models import RestToken
 from arrester.dashboard.permissions import check_token, tokens_of, visible_applications
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.problems import PROBLEMS
+from arrester.dashboard.rest.struct_serializers import FilterSerializer
 
 
 class TokenSerializer(serializers.Serializer[Any]):
@@ -75,22 +77,23 @@ class CreatedTokenSerializer(TokenSerializer):
     token = serializers.CharField()
 
 
-class TokensView(base.RestView):
+class TokensView(base.ListView):
     """The tokens."""
 
     permission_classes = (base.MayRead,)
+    query = FilterSerializer
+    row = TokenSerializer
 
-    @extend_schema(
-        operation_id="tokens_list",
-        responses={200: TokenSerializer(many=True)} | PROBLEMS,
-    )
-    def get(self, request: Request) -> Response:
-        """List the tokens of the own account; for admins of all accounts.
+    def find(self) -> queries.Page[RestToken]:
+        """List the tokens of the own account; for admins of all accounts. All are on one page.
 
         A token with a list of applications sees those with no more than its own.
         """
-        who = _person(request)
-        return Response(TokenSerializer(tokens_of(who), many=True, context={"who": who}).data)
+        return queries.Page(rows=tuple(tokens_of(_person(self.request))), next=None)
+
+    def context(self, rows: Sequence[Any], as_of: queries.AsOf | None) -> dict[str, Any]:
+        """Return the person of the request."""
+        return {"who": _person(self.request)}
 
     @extend_schema(request=NewTokenSerializer, responses={201: CreatedTokenSerializer} | PROBLEMS)
     def post(self, request: Request) -> Response:

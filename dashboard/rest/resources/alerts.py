@@ -76,7 +76,6 @@ class AlertsView(base.ListView):
 
     query = AlertQuerySerializer
     row = AlertSerializer
-    operation_id = "alerts_list"
     checks_application = False
 
     def find(self, **wanted: Any) -> queries.Page[Alert]:

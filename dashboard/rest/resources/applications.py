@@ -178,27 +178,28 @@ class ThreadSerializer(StructSerializer):
         )
 
 
-def _attention(request: Request) -> dict[str, Attention]:
-    """Return the context for applications of now; empty for the past."""
-    who = base.person_of(request)
-    if who is None or "as_of" in request.query_params:
-        return {}
-    return {"attention": attention.read(who, now=timezone.now())}
-
-
-class ApplicationsView(base.RestView):
+class ApplicationsView(base.ListView):
     """All applications."""
 
-    @extend_schema(
-        operation_id="applications_list",
-        parameters=[base.AsOfQuerySerializer],
-        responses={200: ApplicationSerializer(many=True)} | PAST,
-    )
-    def get(self, request: Request) -> Response:
-        """List all applications by name."""
-        applications = base.read(request, queries.applications, queries.as_of_state.applications)
-        context = _attention(request)
-        return Response(ApplicationSerializer(applications, many=True, context=context).data)
+    query = base.AsOfQuerySerializer
+    row = ApplicationSerializer
+
+    def find(self, *, as_of: queries.AsOf | None = None) -> queries.Page[queries.Summary]:
+        """List all applications by name, on one page."""
+        found = queries.as_of_state.applications(as_of) if as_of else queries.applications()
+        return queries.Page(rows=tuple(found), next=None)
+
+    def context(self, rows: Sequence[Any], as_of: queries.AsOf | None) -> dict[str, Any]:
+        """Return the conditions of the applications."""
+        return _attention(self.request, as_of)
+
+
+def _attention(request: Request, as_of: object) -> dict[str, Attention]:
+    """Return the context for applications of now; empty for the past."""
+    who = base.person_of(request)
+    if who is None or as_of is not None:
+        return {}
+    return {"attention": attention.read(who, now=timezone.now())}
 
 
 class OneApplicationView(base.RestView):
@@ -211,28 +212,27 @@ class OneApplicationView(base.RestView):
     def get(self, request: Request, name: str) -> Response:
         """Return one application."""
         application = base.read(request, queries.application, queries.as_of_state.application, name)
-        return Response(ApplicationSerializer(application, context=_attention(request)).data)
+        context = _attention(request, request.query_params.get("as_of"))
+        return Response(ApplicationSerializer(application, context=context).data)
 
 
-class InstancesView(base.RestView):
+class InstancesView(base.ListView):
     """Driver processes of an application."""
 
-    @extend_schema(
-        operation_id="instances_list",
-        parameters=[InstanceQuerySerializer],
-        responses={200: InstanceSerializer(many=True)} | PAST,
-    )
-    def get(self, request: Request, name: str) -> Response:
-        """List the live instances of an application, or with `ended` the others."""
+    query = InstanceQuerySerializer
+    row = InstanceSerializer
+
+    def find(
+        self, *, name: str, ended: bool, as_of: queries.AsOf | None = None
+    ) -> queries.Page[InstanceState]:
+        """List the live instances of an application, or with `ended` the others, on one page."""
         queries.check_known(name)
-        instances = base.read(
-            request,
-            queries.instances,
-            queries.as_of_state.instances,
-            name,
-            query=InstanceQuerySerializer,
+        found = (
+            queries.as_of_state.instances(name, as_of, ended=ended)
+            if as_of
+            else queries.instances(name, ended=ended)
         )
-        return Response(InstanceSerializer(instances, many=True).data)
+        return queries.Page(rows=tuple(found), next=None)
 
 
 class OneInstanceView(base.RestView):
@@ -258,29 +258,32 @@ class RunningInstancesView(base.ListView):
         return queries.instance_page(**wanted)
 
 
-class ThreadsView(base.RestView):
+class ThreadsView(base.ListView):
     """Runs of pipelines."""
 
-    @extend_schema(
-        operation_id="threads_list",
-        parameters=[ThreadQuerySerializer],
-        responses={200: ThreadSerializer(many=True)} | PAST,
-    )
-    def get(self, request: Request, name: str) -> Response:
+    query = ThreadQuerySerializer
+    row = ThreadSerializer
+
+    def find(
+        self, *, name: str, checkpoints: str, as_of: queries.AsOf | None = None
+    ) -> queries.Page[ThreadState]:
         """List the newest run of each pipeline of an application, on its live checkpoint.
 
-        With `checkpoints=all` on each of its checkpoints.
+        With `checkpoints=all` on each of its checkpoints. All are on one page.
         """
         queries.check_known(name)
-        wanted = base.values(ThreadQuerySerializer, request.query_params)
-        when = base.pop_as_of(wanted)
         threads: Sequence[ThreadState] = (
-            queries.as_of_state.threads(name, when) if when else queries.threads(name)
+            queries.as_of_state.threads(name, as_of) if as_of else queries.threads(name)
         )
-        if wanted["checkpoints"] == LIVE:
+        if checkpoints == LIVE:
             threads = queries.live(threads)
-        checkpoints = (
-            queries.as_of_state.checkpoints([name], when) if when else queries.checkpoints([name])
-        )
-        context = {"checkpoints": checkpoints}
-        return Response(ThreadSerializer(threads, many=True, context=context).data)
+        return queries.Page(rows=tuple(threads), next=None)
+
+    def context(self, rows: Sequence[Any], as_of: queries.AsOf | None) -> dict[str, Any]:
+        """Return the checkpoints of the application."""
+        name = self.kwargs["name"]
+        return {
+            "checkpoints": queries.as_of_state.checkpoints([name], as_of)
+            if as_of
+            else queries.checkpoints([name])
+        }

@@ -165,7 +165,6 @@ class CommandsView(base.ListView):
 
     query = CommandQuerySerializer
     row = ListedCommandSerializer
-    operation_id = "commands_list"
 
     def find(self, **wanted: Any) -> queries.Page[CommandState]:
         """List commands, newest first."""

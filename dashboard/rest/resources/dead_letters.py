@@ -183,7 +183,7 @@ class DiscardView(base.RestView):
 class OneDeadLetterView(base.RestView):
     """One dead letter."""
 
-    @extend_schema(operation_id="api_dead_letter", responses={200: DeadLetterSerializer} | PROBLEMS)
+    @extend_schema(responses={200: DeadLetterSerializer} | PROBLEMS)
     def get(self, request: Request, application: str, id: str) -> Response:
         """Return a dead letter."""
         return Response(DeadLetterSerializer(queries.dead_letter(application, id)).data)
@@ -212,7 +212,6 @@ class RecordView(base.RestView):
     """The record of a dead letter."""
 
     @extend_schema(
-        operation_id="api_dead_letter_record",
         responses={200: RecordSerializer, 202: RecordSerializer} | PROBLEMS,
     )
     def get(self, request: Request, application: str, id: str) -> Response:

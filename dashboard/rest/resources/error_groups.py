@@ -136,12 +136,17 @@ class ActedOnSerializer(StructSerializer):
         fields = ("application", "fingerprint", "group", "refused")
 
 
+class ActedOnManySerializer(serializers.Serializer[Any]):
+    """The results for some error groups."""
+
+    results = ActedOnSerializer(many=True)
+
+
 class ErrorGroupsView(base.ListView):
     """Failed records by cause."""
 
     query = GroupQuerySerializer
     row = ErrorGroupSerializer
-    operation_id = "errors_list"
 
     def find(
         self,
@@ -185,7 +190,7 @@ class ActOnGroupView(base.RestView):
     def post(self, request: Request, application: str, fingerprint: str) -> Response:
         """Act on an error group; return the group after the act.
 
-        409 with `state` and `position` if its state forbids it.
+        409 with `state` and `sequence` if its state forbids it.
         """
         given = base.values(NewGroupActSerializer, request.data)
         group = actions.act_on_group(application, _request(request, given, fingerprint))
@@ -195,9 +200,7 @@ class ActOnGroupView(base.RestView):
 class ActOnGroupsView(base.RestView):
     """Resolve, reopen, mute, unmute or assign many error groups."""
 
-    @base.acts(
-        NewGroupsActSerializer, ActedOnSerializer(many=True), operation_id="errors_acts_many"
-    )
+    @base.acts(NewGroupsActSerializer, ActedOnManySerializer, operation_id="errors_acts_many")
     def post(self, request: Request) -> Response:
         """Act on 1 to 100 error groups individually; return the result of each.
 
@@ -207,7 +210,7 @@ class ActOnGroupsView(base.RestView):
         given = base.values(NewGroupsActSerializer, request.data)
         keys = [(each["application"], each["fingerprint"]) for each in given.pop("groups")]
         done = actions.act_on_groups(keys, _request(request, given, fingerprint=""))
-        return Response(ActedOnSerializer(done, many=True).data)
+        return Response(ActedOnManySerializer({"results": done}).data)
 
 
 def _request(request: Request, given: dict[str, Any], fingerprint: str) -> GroupRequest:
@@ -264,7 +267,7 @@ class GroupFieldsSerializer(StructSerializer):
 class GroupFieldsView(base.RestView):
     """The fields of an error group."""
 
-    @extend_schema(operation_id="error_fields", responses={200: GroupFieldsSerializer} | PROBLEMS)
+    @extend_schema(responses={200: GroupFieldsSerializer} | PROBLEMS)
     def get(self, request: Request, application: str, fingerprint: str) -> Response:
         """Return the most frequent values of each field, those that differ most first.
 

@@ -198,7 +198,6 @@ class RecordsView(base.ListView):
 
     query = RecordQuerySerializer
     page = FoundRecordsSerializer
-    operation_id = "records_find"
 
     def find(self, wanted: queries.RecordFilter, **page: Any) -> queries.FoundRecords:
         """Find failed records that were reported in full, newest first.
@@ -241,7 +240,7 @@ class RecordHistorySerializer(StructSerializer):
 class OneRecordView(base.RestView):
     """One failed record."""
 
-    @extend_schema(operation_id="record", responses={200: RecordHistorySerializer} | PROBLEMS)
+    @extend_schema(responses={200: RecordHistorySerializer} | PROBLEMS)
     def get(self, request: Request, application: str, sequence: int) -> Response:
         """Return a record by the position of one of its failures in the log."""
         found = queries.record_history(application, sequence)
@@ -274,7 +273,6 @@ class RevealView(base.RestView):
     """The masked fields of a failed record."""
 
     @extend_schema(
-        operation_id="reveal",
         request=RevealSerializer,
         responses={200: MaskedFieldsSerializer} | PROBLEMS,
     )

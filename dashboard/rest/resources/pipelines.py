@@ -133,7 +133,6 @@ class PipelinesView(base.ListView):
 
     query = PipelineQuerySerializer
     row = PipelineSerializer
-    operation_id = "pipelines_list"
 
     def find(
         self, wanted: queries.PipelineFilter, **page: Any
@@ -169,20 +168,20 @@ class SeriesView(base.RestView):
         return Response(SeriesSerializer(answer).data)
 
 
-class RunsView(base.RestView):
+class RunsView(base.ListView):
     """The runs of a pipeline."""
 
-    @extend_schema(
-        operation_id="pipeline_runs_list",
-        parameters=[RunsQuerySerializer],
-        responses={200: PastRunSerializer(many=True)} | PROBLEMS,
-    )
-    def get(self, request: Request, application: str, pipeline: str) -> Response:
-        """List the runs of a pipeline, newest first: start, end, cause, and what they processed."""
+    query = RunsQuerySerializer
+    row = PastRunSerializer
+
+    def find(self, *, application: str, pipeline: str, limit: int) -> queries.Page[queries.PastRun]:
+        """List the newest runs of a pipeline: start, end, cause, and what they processed.
+
+        There are no further pages.
+        """
         queries.pipeline_flow(application, pipeline, now=timezone.now())
-        wanted = base.values(RunsQuerySerializer, request.query_params)
-        found = queries.past_runs(application, pipeline, limit=wanted["limit"])
-        return Response(PastRunSerializer(found, many=True).data)
+        found = queries.past_runs(application, pipeline, limit=limit)
+        return queries.Page(rows=tuple(found), next=None)
 
 
 def _steps(

@@ -44,7 +44,6 @@ class QuarantineView(base.ListView):
 
     query = base.ApplicationQuerySerializer
     row = QuarantinedEntrySerializer
-    operation_id = "quarantine_list"
     # An application of which all entries are invalid is not known.
     checks_application = False
 

@@ -94,7 +94,7 @@ class StatusSerializer(serializers.Serializer[Any]):
 class StatusView(base.RestView):
     """The state of everything."""
 
-    @extend_schema(operation_id="status", responses={200: StatusSerializer} | PROBLEMS)
+    @extend_schema(responses={200: StatusSerializer} | PROBLEMS)
     def get(self, request: Request) -> Response:
         """Return what needs attention, the applications, and the parts of the server."""
         who = base.person_of(request)
@@ -156,7 +156,7 @@ class InstallationView(base.RestView):
 
     permission_classes = (base.MayActOnAll,)
 
-    @extend_schema(operation_id="installation", responses={200: InstallationSerializer} | PROBLEMS)
+    @extend_schema(responses={200: InstallationSerializer} | PROBLEMS)
     def get(self, request: Request) -> Response:
         """Check versions, migrations, roles, clocks, disks, lag, processes and agents."""
         findings = queries.findings()

@@ -155,12 +155,17 @@ class ResumedManySerializer(serializers.Serializer[Any]):
     left = serializers.IntegerField()
 
 
+class DismissedManySerializer(serializers.Serializer[Any]):
+    """The results for some tasks."""
+
+    results = ResumedSerializer(many=True)
+
+
 class TasksView(base.ListView):
     """Tasks, from their first failure on."""
 
     query = TaskQuerySerializer
     row = TaskSerializer
-    operation_id = "tasks_list"
 
     def find(
         self,
@@ -228,7 +233,7 @@ class HeldView(base.ListView):
 class ResumeManyView(base.RestView):
     """Resume many tasks at once."""
 
-    @base.acts(NewResumeSerializer, ResumedManySerializer)
+    @base.acts(NewResumeSerializer, ResumedManySerializer, operation_id="tasks_resume")
     def post(self, request: Request) -> Response:
         """Resume the PAUSED tasks of an application, or those stopped by one error.
 
@@ -255,7 +260,7 @@ class ResumeManyView(base.RestView):
 class DismissManyView(base.RestView):
     """Dismiss many tasks at once."""
 
-    @base.acts(NewDismissalSerializer, ResumedSerializer(many=True))
+    @base.acts(NewDismissalSerializer, DismissedManySerializer, operation_id="tasks_dismiss")
     def post(self, request: Request) -> Response:
         """Dismiss tasks that no run processes; a refusal of one does not affect the others.
 
@@ -268,7 +273,7 @@ class DismissManyView(base.RestView):
             reason=given["reason"],
             id=base.act_id(request, given),
         )
-        return Response(ResumedSerializer(done, many=True).data)
+        return Response(DismissedManySerializer({"results": done}).data)
 
 
 def _chosen(given: dict[str, Any], id: UUID) -> tuple[list[str], int]:

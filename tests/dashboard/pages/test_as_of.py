@@ -131,11 +131,15 @@ def test_a_state_before_the_log_is_410_with_the_oldest_time(operator: Client, as
         response = operator.get(f"/api/v1/{place}?{asked}")
         assert response.status_code == 410, place
         assert base.received_at is not None
+        begin = f"{base.received_at:%Y-%m-%d %H:%M:%S} UTC"
         assert response.json() == {
-            "detail": f"the history of flights begins at @5, {base.received_at:%Y-%m-%d %H:%M:%S}"
-            " UTC",
-            "oldest": base.received_at.isoformat(),
-            "position": 5,
+            "type": "urn:arrester:problem:before_history",
+            "title": "The log does not reach back so far",
+            "status": 410,
+            "detail": f"the history of flights begins at @5, {begin}",
+            "code": "before_history",
+            "oldest_at": base.received_at.isoformat(),
+            "sequence": 5,
         }
         page = text(operator, f"/{place}?{asked}", status=410)
         assert "the history of flights begins at @5" in page
@@ -150,4 +154,4 @@ def test_a_feed_cursor_before_the_log_is_410(
     response = operator.get(
         "/api/v1/feed", {"cursor": pack_cursor({store.read_stream(APPLICATION).id: 1})}
     )
-    assert (response.status_code, response.json()["position"]) == (410, 5)
+    assert (response.status_code, response.json()["sequence"]) == (410, 5)

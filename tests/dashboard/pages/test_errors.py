@@ -523,11 +523,11 @@ def test_rest_acts_alike_and_refuses_with_409_state_and_position(
     status, result = post(operator, acts, act="RESOLVE", reason="fixed")
     assert (status, result["status"], result["actor"]) == (200, "RESOLVED", "ana")
     status, result = post(operator, acts, act="RESOLVE")
-    assert (status, result["state"], result["position"]) == (409, "RESOLVED", 7)
+    assert (status, result["state"], result["sequence"]) == (409, "RESOLVED", 7)
     assert post(operator, acts, act="RESOLVE", failures=3)[0] == 400
     assert post(operator, acts, act="REOPEN")[0] == 200
     status, result = post(operator, acts, act="MUTE")
-    assert (status, result["field"]) == (400, "until")
+    assert (status, result["param"]) == (400, "until")
     status, result = post(operator, acts, act="MUTE", failures=3, period_seconds=60)
     assert (status, result["mute"]["failures"]) == (200, 3)
     for about in (

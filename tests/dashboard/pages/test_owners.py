@@ -198,7 +198,7 @@ def test_rest_has_owner_and_assignee(flights: Story, operator: Client) -> None:
     for view in ("records", "causes"):
         assert "owner parsers" in shown(operator, reverse("dead-letters"), view=view)
     wrong = operator.post(f"{place}/acts", {"act": "RESOLVE", "assignee": "x"}, "application/json")
-    assert (wrong.status_code, wrong.json()["field"]) == (400, "assignee")
+    assert (wrong.status_code, wrong.json()["param"]) == (400, "assignee")
     back = operator.post(f"{place}/acts", {"act": "ASSIGN"}, "application/json").json()
     assert (back["owner"], back["assignee"]) == ("checks", None)
 

@@ -116,7 +116,7 @@ def test_rest_reveals_with_a_reason_and_the_scope_operate(failed: int, admin: Cl
     assert "no-store" in answer.headers["Cache-Control"]
     for reason in ({}, {"reason": ""}, {"reason": " "}):
         assert admin.post(path, reason, content_type=kind).status_code == 400
-    reader = {"HTTP_AUTHORIZATION": f"Token {token('ada', scope=TokenScope.READ)}"}
+    reader = {"HTTP_AUTHORIZATION": f"Bearer {token('ada', scope=TokenScope.READ)}"}
     refused = Client().post(path, {"reason": "x"}, content_type=kind, **reader)  # type: ignore[arg-type]
     assert refused.status_code == 403
     assert len(acts()) == 1

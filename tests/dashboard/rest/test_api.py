@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
-from unittest.mock import ANY, Mock
+from unittest.mock import Mock
 from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
@@ -25,7 +25,7 @@ from redis import Redis
 from arrester.controlplane import actions, queries, signing
 from arrester.controlplane.queries.failure_history import failures as failure_queries
 from arrester.controlplane.store import failures
-from arrester.dashboard.http_errors import STATUS_CODES, status_code
+from arrester.dashboard.http_errors import ERROR_KINDS, kind_of
 from arrester.dashboard.rest import schema
 from arrester.dashboard.rest.command_fields import fields_of
 from arrester.dashboard.rest.field_types import A_TIME
@@ -69,7 +69,7 @@ def test_applications_and_tasks_have_the_values_of_the_pages(
 ) -> None:
     task = flights.pauses("JFK", held=12).digest
     flights.skips("EWR", 40)
-    (application,) = read(viewer, "applications")
+    (application,) = read(viewer, "applications")["results"]
     assert application == read(viewer, "applications/flights")
     assert (application["name"], application["status"]) == ("flights", "OPEN")
     assert (application["paused"], application["held"], application["failed"]) == (1, 12, 41)
@@ -158,7 +158,7 @@ def test_a_wrong_value_is_named_with_what_is_allowed(
     path: str, filters: dict[str, object], field: str, viewer: Client
 ) -> None:
     problem = read(viewer, path, status=400, **filters)
-    assert problem["field"] == field
+    assert problem["param"] == field
     assert problem["value"] == str(filters[field]) or problem["value"] == filters[field]
     assert problem["allowed"]
 
@@ -188,7 +188,7 @@ def test_the_allowed_values_are_listed_in_full(
 
 def test_a_repeated_filter_is_refused_and_named(viewer: Client) -> None:
     answer = viewer.get("/api/v1/failures?application=a&application=b")
-    assert (answer.status_code, answer.json()["field"]) == (400, "application")
+    assert (answer.status_code, answer.json()["param"]) == (400, "application")
     assert answer.json()["value"] == "a, b"
 
 
@@ -231,7 +231,7 @@ def test_an_unknown_path_is_404_in_json(viewer: Client) -> None:
     detail = "no endpoint /api/v1/task; see /api/v1/docs/"
     assert read(viewer, "task", status=404)["detail"] == detail
     strict = Client(enforce_csrf_checks=True)
-    assert strict.post("/api/v1/task", "{}", content_type=JSON).json() == {"detail": detail}
+    assert strict.post("/api/v1/task", "{}", content_type=JSON).json()["detail"] == detail
     assert "detail" in read(viewer, "commands/7", status=404)
 
 
@@ -253,16 +253,16 @@ def test_a_task_is_resumed_at_a_position_and_paused_by_command(
     task = flights.pauses("JFK").digest
     asked = {"kind": "RESUME_AT", "task": task, "reason": "a bad hour"}
     status, problem = command(operator, **asked)
-    assert (status, problem["field"]) == (400, "position")
+    assert (status, problem["param"]) == (400, "position")
     far = 2**62
     status, issued = command(operator, **asked, position=far)
     assert (status, issued["kind"], issued["target"]) == (202, "RESUME_AT", far)
     mend: dict[str, Any] = {"kind": "MEND_RECORD", "task": flights.pauses("LGA").digest}
     mend["reason"] = "a typo"
     status, problem = command(operator, **mend)
-    assert (status, problem["field"]) == (400, "patch")
+    assert (status, problem["param"]) == (400, "patch")
     status, problem = command(operator, **mend | {"kind": "SKIP_RECORD"}, patch=[{"op": "test"}])
-    assert (status, problem["field"]) == (400, "patch")
+    assert (status, problem["param"]) == (400, "patch")
     patch = [{"op": "replace", "path": "/dep_delay", "value": 9}]
     status, issued = command(operator, **mend, patch=patch)
     assert (status, json.loads(issued["patch"])) == (202, patch)
@@ -270,10 +270,10 @@ def test_a_task_is_resumed_at_a_position_and_paused_by_command(
     pause: dict[str, Any] = {"kind": "PAUSE_TASK", "task": flights.task("EWR").digest}
     pause["duration_seconds"] = 300
     status, problem = command(operator, **pause | {"duration_seconds": 0})
-    assert (status, problem["field"]) == (400, "duration_seconds")
+    assert (status, problem["param"]) == (400, "duration_seconds")
     assert problem["allowed"] == "a whole number of seconds from 1 to 31622400"
     status, problem = command(operator, **pause, until="2013-01-01T00:00:00Z")
-    assert (status, problem["field"]) == (400, "until")
+    assert (status, problem["param"]) == (400, "until")
     assert "'2013-01-01T00:00:00Z' is not allowed" in problem["detail"]
     id = str(uuid4())
     for _ in range(2):
@@ -291,7 +291,7 @@ def test_a_record_is_tested_by_rest(flights: Story, operator: Client) -> None:
     patch = [{"op": "replace", "path": "/dep_delay", "value": 9}]
     asked = {"kind": "TEST_RECORD", "task": flights.pauses("JFK").digest}
     status, problem = command(operator, **asked, patch=[{"op": "test"}])
-    assert (status, problem["field"]) == (400, "patch")
+    assert (status, problem["param"]) == (400, "patch")
     status, issued = command(operator, **asked, patch=patch)
     assert (status, issued["test"], json.loads(issued["patch"])) == (202, None, patch)
     flights.tests(issued["id"], failure=NA)
@@ -307,15 +307,15 @@ def test_a_record_is_tested_by_rest(flights: Story, operator: Client) -> None:
 def test_a_policy_is_set_and_removed_by_rest(flights: Story, operator: Client) -> None:
     asked = {"kind": "SET_POLICY", "application": "flights", "pipeline": "delays", "reason": "x"}
     status, problem = command(operator, **asked, stage="produce")
-    assert (status, problem["field"]) == (400, "answer")
+    assert (status, problem["param"]) == (400, "answer")
     status, problem = command(operator, **asked, stage="produce", answer="SKIP")
-    assert (status, problem["field"]) == (400, "answer")
+    assert (status, problem["param"]) == (400, "answer")
     status, problem = command(operator, **asked, stage="process:nope", answer="FAIL")
     assert (status, problem["state"]) == (409, "OPEN")
     status, issued = command(operator, **asked, stage="produce", answer="CONTINUE")
     assert (status, issued["stage"], issued["answer"]) == (202, "produce", "CONTINUE")
     flights.applies_policy(issued["id"])
-    (thread,) = read(operator, "applications/flights/threads")
+    (thread,) = read(operator, "applications/flights/threads")["results"]
     (override,) = thread["policy"]["commanded"]
     assert (override["name"], override["answer"], override["actor"]) == (
         "produce",
@@ -348,13 +348,18 @@ def test_a_command_that_the_state_forbids_is_409_and_in_the_log(
     task = flights.task("EWR").digest
     status, problem = command(operator, kind="RESUME_TASK", task=task)
     assert status == 409
-    assert problem == {
-        "detail": "only a PAUSED task can resume; delays_EWR is RUNNING",
-        "state": "RUNNING",
-        "position": ANY,
-    }
     (refused,) = every(operator, "commands")
-    assert (refused["status"], refused["sequence"]) == ("REFUSED", problem["position"])
+    assert problem == {
+        "type": "urn:arrester:problem:command_forbidden",
+        "title": "The state forbids the command",
+        "status": 409,
+        "detail": "only a PAUSED task can resume; delays_EWR is RUNNING",
+        "code": "command_forbidden",
+        "state": "RUNNING",
+        "sequence": refused["sequence"],
+        "command": refused["id"],
+    }
+    assert refused["status"] == "REFUSED"
     assert read(operator, f"tasks/{task}")["status"] == "RUNNING"
 
 
@@ -389,14 +394,14 @@ def test_an_invalid_command_is_not_in_the_log(
     body: dict[str, Any], field: str, flights: Story, operator: Client
 ) -> None:
     status, problem = command(operator, **body)
-    assert (status, problem["field"]) == (400, field)
+    assert (status, problem["param"]) == (400, field)
     assert list(every(operator, "commands")) == []
 
 
 @pytest.mark.parametrize("body", ["[]", '"x"', "5", "null", "[1e999]"])
 def test_a_body_that_is_not_an_object_is_refused(body: str, operator: Client) -> None:
     response = operator.post("/api/v1/commands", body, content_type=JSON)
-    assert (response.status_code, response.json()["field"]) == (400, "body")
+    assert (response.status_code, response.json()["param"]) == (400, "body")
 
 
 @pytest.mark.parametrize(
@@ -446,7 +451,7 @@ def test_an_account_without_a_role_and_a_client_without_login_are_refused(
     wrong = [{"Authorization": f"{scheme} made-up"} for scheme in ("Token", "Bearer")]
     for headers in ({}, *wrong):
         answer = client.get("/api/v1/applications", headers=headers)
-        assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Token")
+        assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
     client.force_login(make_user("cleo"))
     assert client.get("/api/v1/applications").status_code == 403
 
@@ -480,9 +485,9 @@ SERVERS_OWN = [error for error in _errors() if not error.__module__.startswith("
 
 
 @pytest.mark.parametrize("error", SERVERS_OWN)
-def test_every_error_has_a_status_code(error: type[ArresterError]) -> None:
-    assert error in STATUS_CODES
-    assert status_code(error.__new__(error)) == STATUS_CODES[error]
+def test_every_error_has_a_status_and_a_code(error: type[ArresterError]) -> None:
+    assert error in ERROR_KINDS
+    assert kind_of(error.__new__(error)) == ERROR_KINDS[error]
 
 
 def test_the_schema_has_no_warning(tmp_path: Any) -> None:
@@ -550,7 +555,7 @@ def test_pages_report_that_redis_is_unreachable(operator: Client, settings: Any)
 
 
 def test_a_run_has_its_policy_and_tolerance_usage(flights: Story, viewer: Client) -> None:
-    (thread,) = read(viewer, "applications/flights/threads")
+    (thread,) = read(viewer, "applications/flights/threads")["results"]
     assert thread["policy"]["stages"][2] == {
         "name": "process:validate",
         "step": "validate",
@@ -563,7 +568,7 @@ def test_a_run_has_its_policy_and_tolerance_usage(flights: Story, viewer: Client
     assert (thread["policy"]["rate_limit"], thread["policy"]["rate_duration"]) == (100, "hour")
     assert thread["spent"]["total"] == 0 and thread["spent"]["window_start"] is None
     flights.skips("JFK", 37)
-    (thread,) = read(viewer, "applications/flights/threads")
+    (thread,) = read(viewer, "applications/flights/threads")["results"]
     assert (thread["spent"]["total"], thread["spent"]["task"]) == (37, "JFK")
     assert thread["spent"]["window_start"].endswith(":00:00Z")
 
@@ -665,7 +670,7 @@ def test_dead_letters_are_redriven_by_a_command(flights: Story, operator: Client
         ({"words": 1}, "words"),
     ):
         refused = operator.post(url, body | wrong, content_type="application/json")
-        assert (refused.status_code, refused.json()["field"]) == (400, field)
+        assert (refused.status_code, refused.json()["param"]) == (400, field)
     assert operator.post(url, body, content_type="application/json").status_code == 409
     issued = {"kind": "REDRIVE", "application": "flights"}
     refused = operator.post("/api/v1/commands", issued, content_type="application/json")
@@ -681,18 +686,21 @@ def test_past_states_are_read_by_time_or_position(flights: Story, viewer: Client
     (group,) = read(viewer, "errors", as_of=paused)["results"]
     for path in ("applications", "applications/flights", f"tasks/{task}", "tasks", "errors"):
         now = read(viewer, path)
-        for each in now if path == "applications" else [now]:
+        for each in now["results"] if path == "applications" else [now]:
             if path.startswith("applications"):
                 # What needs attention is known of now only.
                 assert each.pop("attention") == 1
                 each["attention"] = None
         assert read(viewer, path, as_of=datetime.now(UTC).isoformat()) == now
     path = "applications/flights/instances"
-    assert read(viewer, path, as_of=paused) == read(viewer, path) != []
+    assert read(viewer, path, as_of=paused) == read(viewer, path) != {"results": [], "next": None}
     path = "applications/flights/threads"
-    before_skips, now = read(viewer, path, as_of=paused), read(viewer, path)
+    before_skips, now = (
+        (read(viewer, path, as_of=when) if when else read(viewer, path))["results"]
+        for when in (paused, None)
+    )
     assert [each["spent"]["total"] for each in (*before_skips, *now)] == [0, 40]
-    (instance,) = read(viewer, "applications/flights/instances")
+    (instance,) = read(viewer, "applications/flights/instances")["results"]
     path = f"applications/flights/instances/{instance['id']}"
     assert read(viewer, path) == read(viewer, path, as_of=paused) == instance
     one = read(viewer, f"errors/flights/{group['fingerprint']}", as_of=paused)
@@ -700,8 +708,8 @@ def test_past_states_are_read_by_time_or_position(flights: Story, viewer: Client
     assert read(viewer, "applications/flights", as_of=paused)["failed"] == 1
     assert read(viewer, "tasks", application="flights", as_of=f"@{before}")["results"] == []
     read(viewer, f"tasks/{task}", as_of=f"@{before}", status=404)
-    assert read(viewer, "tasks", as_of="@1", status=400)["field"] == "as_of"
-    assert read(viewer, "applications", as_of="soon", status=400)["field"] == "as_of"
+    assert read(viewer, "tasks", as_of="@1", status=400)["param"] == "as_of"
+    assert read(viewer, "applications", as_of="soon", status=400)["param"] == "as_of"
 
 
 def test_a_time_in_the_future_is_refused_as_as_of(flights: Story, viewer: Client) -> None:
@@ -736,11 +744,11 @@ def test_many_error_groups_are_acted_on_at_once(flights: Story, operator: Client
     for _ in range(2):
         answer = operator.post("/api/v1/errors/acts", body, content_type=JSON)
         assert answer.status_code == 200
-        first, unknown, last = answer.json()
+        first, unknown, last = answer.json()["results"]
         assert first["group"]["status"] == last["group"]["status"] == "RESOLVED"
         assert (unknown["group"], "no error group" in unknown["refused"]) == (None, True)
     again = operator.post("/api/v1/errors/acts", body | {"id": str(uuid4())}, content_type=JSON)
-    assert [bool(each["refused"]) for each in again.json()] == [True] * 3
+    assert [bool(each["refused"]) for each in again.json()["results"]] == [True] * 3
     (act,) = read(operator, f"errors/flights/{NA.fingerprint}/history")["results"]
     assert (act["kind"], act["actor"]) == ("ErrorGroupResolved", "ana")
     strange: list[tuple[list[Any], str]] = [
@@ -752,7 +760,7 @@ def test_many_error_groups_are_acted_on_at_once(flights: Story, operator: Client
     ]
     for groups, named in strange:
         wrong = operator.post("/api/v1/errors/acts", body | {"groups": groups}, content_type=JSON)
-        assert (wrong.status_code, wrong.json()["field"]) == (400, named)
+        assert (wrong.status_code, wrong.json()["param"]) == (400, named)
 
 
 def test_an_invalid_value_of_one_group_of_many_names_the_group(
@@ -763,9 +771,9 @@ def test_an_invalid_value_of_one_group_of_many_names_the_group(
     keys = [{"application": "flights", "fingerprint": each.fingerprint} for each in (NA, TYPO)]
     body = {"id": str(uuid4()), "act": "MUTE", "failures": 5, "period_seconds": 60}
     one = operator.post("/api/v1/errors/acts", body | {"groups": keys[1:]}, content_type=JSON)
-    assert one.json()[0]["group"]["status"] == "MUTED"
+    assert one.json()["results"][0]["group"]["status"] == "MUTED"
     other = {"id": body["id"], "act": "RESOLVE", "groups": keys}
-    first, second = operator.post("/api/v1/errors/acts", other, content_type=JSON).json()
+    first, second = operator.post("/api/v1/errors/acts", other, content_type=JSON).json()["results"]
     assert first["group"]["status"] == "RESOLVED"
     assert (second["group"], "an id that no other act has" in second["refused"]) == (None, True)
     # An invalid request has no effect.
@@ -806,7 +814,7 @@ def test_the_status_has_parts_applications_stopped_tasks_and_recent_failures(
     assert {each["name"]: each["up"] for each in status["parts"]} == {
         "postgres": True, "redis": True, "wake": False, "worker": False, "housekeeper": False,
     }  # fmt: skip
-    assert status["applications"] == read(viewer, "applications")
+    assert status["applications"] == read(viewer, "applications")["results"]
     assert [each["id"] for each in status["stopped"]] == [task]
     assert status["failed_last_hour"] == {"flights": 41}
     assert (status["waiting"], status["quarantined"]) == (0, 0)
@@ -839,7 +847,7 @@ def test_admins_add_list_and_remove_credentials_of_agents(operator: Client, redi
     assert (new["user"], new["problem"]) == ("arrester-agent-flights", "")
     assert "arrester-agent-flights:" in new["redis_url"]
     assert new["server_key"] == signing.public_key()
-    [shown] = read(admin, "agents")
+    [shown] = read(admin, "agents")["results"]
     assert (shown["id"], shown["application"], shown["actor"]) == (new["id"], "flights", "ada")
     assert shown.keys() == {"id", "application", "user", "created_at", "actor"}
     assert operator.get("/api/v1/agents").status_code == 403
@@ -847,10 +855,10 @@ def test_admins_add_list_and_remove_credentials_of_agents(operator: Client, redi
     assert other.status_code == 403
     assert operator.delete(f"/api/v1/agents/{new['id']}").status_code == 403
     wrong = admin.post("/api/v1/agents", {"application": "~*"}, content_type=JSON)
-    assert (wrong.status_code, wrong.json()["field"]) == (400, "application")
+    assert (wrong.status_code, wrong.json()["param"]) == (400, "application")
     more = admin.post("/api/v1/agents", {"application": "flights"}, content_type=JSON).json()
     early = admin.delete(f"/api/v1/agents/{more['id']}?delete_keys=true")
-    assert (early.status_code, early.json()["field"]) == (400, "delete_keys")
+    assert (early.status_code, early.json()["param"]) == (400, "delete_keys")
     assert admin.delete(f"/api/v1/agents/{more['id']}").status_code == 200
     removed = admin.delete(f"/api/v1/agents/{new['id']}?delete_keys=true")
     assert (removed.status_code, removed.json()) == (200, {"id": new["id"], "problem": ""})

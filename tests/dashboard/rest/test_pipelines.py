@@ -117,8 +117,8 @@ def test_a_wrong_time_is_named(viewer: Client, query: str, expected: str) -> Non
 
 
 def test_runs_are_listed_with_their_ends(viewer: Client) -> None:
-    [run] = get(viewer, f"/{APPLICATION}/gates/runs")
+    [run] = get(viewer, f"/{APPLICATION}/gates/runs")["results"]
     assert (run["reason"], run["seconds"], run["flow"]) == ("failed", 87 * 60, None)
     assert run["failure"]["message"] == FAILURE.message
-    [running] = get(viewer, f"/{APPLICATION}/delays/runs?limit=5")
+    [running] = get(viewer, f"/{APPLICATION}/delays/runs?limit=5")["results"]
     assert (running["ended_at"], running["flow"]["records_in"]) == (None, 300)

@@ -34,7 +34,7 @@ def admin(db: None) -> Client:
 
 
 def by(text: str) -> Any:
-    return {"Authorization": f"Token {text}"}
+    return {"Authorization": f"Bearer {text}"}
 
 
 def status(text: str) -> int:
@@ -49,13 +49,20 @@ def test_a_token_is_created_used_and_revoked(viewer: Client, admin: Client) -> N
     assert text.startswith(tokens.PREFIX) and (row["name"], row["scope"]) == ("ci", "read")
     assert row["last_used_at"] is None
     assert text not in str(list(models.RestToken.objects.values()))
-    [own] = Client().get("/api/v1/tokens", headers=by(text)).json()
+    [own] = Client().get("/api/v1/tokens", headers=by(text)).json()["results"]
     assert own["last_used_at"] is not None
     assert own | {"last_used_at": None} == row
     token("ada", "another")
-    assert [each["account"] for each in admin.get("/api/v1/tokens").json()] == ["ada", "ben"]
-    assert [each["account"] for each in viewer.get("/api/v1/tokens").json()] == ["ben"]
-    [other] = [each["id"] for each in admin.get("/api/v1/tokens").json() if each["id"] != row["id"]]
+    assert [each["account"] for each in admin.get("/api/v1/tokens").json()["results"]] == [
+        "ada",
+        "ben",
+    ]
+    assert [each["account"] for each in viewer.get("/api/v1/tokens").json()["results"]] == ["ben"]
+    [other] = [
+        each["id"]
+        for each in admin.get("/api/v1/tokens").json()["results"]
+        if each["id"] != row["id"]
+    ]
     assert viewer.delete(f"/api/v1/tokens/{other}").status_code == 403
     assert admin.delete("/api/v1/tokens/999999").status_code == 404
     assert admin.delete(f"/api/v1/tokens/{row['id']}").status_code == 204
@@ -79,7 +86,7 @@ def test_a_token_lists_and_revokes_tokens_with_no_more_than_its_own_applications
         for name, applications in lists.items()
     }
     limited = Client(headers=by(created["own"].text))
-    shown = limited.get("/api/v1/tokens").json()
+    shown = limited.get("/api/v1/tokens").json()["results"]
     assert {each["name"]: each["applications"] for each in shown} == {
         "less": ["a"],
         "own": ["a", "b"],
@@ -88,7 +95,7 @@ def test_a_token_lists_and_revokes_tokens_with_no_more_than_its_own_applications
         assert limited.delete(f"/api/v1/tokens/{created[name].row.id}").status_code == 403
         assert status(created[name].text) == 200
     assert limited.delete(f"/api/v1/tokens/{created['less'].row.id}").status_code == 204
-    assert [each["name"] for each in viewer.get("/api/v1/tokens").json()] == [
+    assert [each["name"] for each in viewer.get("/api/v1/tokens").json()["results"]] == [
         "all", "more", "other", "own",
     ]  # fmt: skip
 

@@ -1,0 +1,82 @@
+"""REST: each error is a problem detail (RFC 9457) with a stable code."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from django.test import Client
+
+from arrester.controlplane import queries
+from tests.dashboard.story import Story
+
+JSON = "application/json"
+MEMBERS = {"type", "title", "status", "detail", "code"}
+
+
+def problem(response: Any) -> tuple[int, str, set[str]]:
+    """Return status, code and further members of an error, whose form is checked."""
+    assert response["Content-Type"] == "application/problem+json"
+    content = response.json()
+    assert content.keys() >= MEMBERS
+    assert content["status"] == response.status_code
+    assert content["type"] == f"urn:arrester:problem:{content['code']}"
+    assert content["title"]
+    assert content["detail"]
+    return response.status_code, content["code"], content.keys() - MEMBERS
+
+
+def test_errors_of_a_request_are_problems(flights: Story, operator: Client, viewer: Client) -> None:
+    flights.pauses("JFK")
+    value = {"param", "value", "allowed"}
+    post: dict[str, Any] = {"content_type": JSON}
+    assert problem(Client().get("/api/v1/tasks")) == (401, "not_authenticated", set())
+    bad = Client(headers={"Authorization": "Bearer nothing"})
+    refused = bad.get("/api/v1/tasks")
+    assert problem(refused) == (401, "authentication_failed", set())
+    assert refused["WWW-Authenticate"] == "Bearer"
+    denied = viewer.post("/api/v1/commands", {}, **post)
+    assert problem(denied) == (403, "permission_denied", set())
+    assert problem(viewer.get("/api/v1/nothing")) == (404, "not_found", set())
+    assert problem(viewer.get(f"/api/v1/tasks/{'0' * 32}")) == (404, "not_found", set())
+    wrong = operator.delete("/api/v1/tasks")
+    assert problem(wrong) == (405, "method_not_allowed", set())
+    assert "GET" in wrong["Allow"]
+    assert problem(viewer.get("/api/v1/tasks", headers={"Accept": "text/csv"}))[:2] == (
+        406,
+        "not_acceptable",
+    )
+    form = operator.post("/api/v1/commands", {"kind": "RESUME_TASK"})
+    assert problem(form) == (415, "unsupported_media_type", set())
+    assert problem(operator.post("/api/v1/commands", "{", **post)) == (400, "parse_error", set())
+    assert problem(viewer.get("/api/v1/tasks?limit=0")) == (400, "invalid_value", value)
+    assert problem(viewer.get("/api/v1/failures?application=%00"))[:2] == (400, "invalid_value")
+
+
+def test_a_refused_command_names_itself_and_the_one_in_progress(
+    flights: Story, operator: Client
+) -> None:
+    task = flights.pauses("JFK").digest
+    body = {"kind": "RESUME_TASK", "task": task}
+    first = operator.post("/api/v1/commands", body, content_type=JSON).json()
+    refused = operator.post("/api/v1/commands", body, content_type=JSON)
+    members = {"state", "sequence", "command", "pending"}
+    assert problem(refused) == (409, "command_forbidden", members)
+    assert refused.json()["pending"]["id"] == first["id"]
+    log = operator.get(f"/api/v1/commands/{refused.json()['command']}").json()
+    assert (log["status"], log["kind"]) == ("REFUSED", "RESUME_TASK")
+
+
+def test_an_unexpected_exception_is_a_problem_of_the_server(viewer: Client) -> None:
+    quiet = Client(raise_request_exception=False)
+    quiet.cookies = viewer.cookies
+    with patch.object(queries, "tasks", side_effect=RuntimeError("at /home/me")):
+        failed = quiet.get("/api/v1/tasks")
+    assert problem(failed) == (500, "internal_error", set())
+    assert "/home" not in failed.content.decode()
+
+
+@pytest.mark.parametrize("path", ["/tasks/none", "/api", "/apis/v1"])
+def test_other_paths_have_pages(viewer: Client, path: str) -> None:
+    assert viewer.get(path)["Content-Type"].startswith("text/html")
