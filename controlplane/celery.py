@@ -12,6 +12,7 @@ from celery.signals import (
     celeryd_after_setup,
     task_prerun,
     worker_process_init,
+    worker_process_shutdown,
 )
 from django.conf import settings
 from django.db import close_old_connections, connections
@@ -19,6 +20,7 @@ from kombu import Exchange, Queue
 
 from arrester.controlplane.celery_workers import FOLDS, HOUSEKEEPING
 from arrester.controlplane.redis import redis_urls
+from arrester.domain.tracing import tracer
 
 #: Folds of streams have the lowest priority in FOLDS, so that a backlog does not delay sweeps.
 #: Celery has one list in Redis for each priority; 0 is the highest.
@@ -88,6 +90,12 @@ def share_memory(**_: object) -> None:
 def keep_connections(**_: object) -> None:
     """Keep the database connection of a worker process between tasks."""
     connections["default"].settings_dict.update(CONN_MAX_AGE=None, CONN_HEALTH_CHECKS=True)
+
+
+@worker_process_shutdown.connect
+def send_last_spans(**_: object) -> None:
+    """Send the spans that wait in a worker process, whose `atexit` functions are not called."""
+    tracer.close(tracer.SERVER)
 
 
 @task_prerun.connect

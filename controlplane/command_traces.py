@@ -13,17 +13,15 @@ from django.db import DatabaseError
 from arrester.controlplane.views import row_mapping
 from arrester.domain.state.states import CommandState, TaskState
 from arrester.domain.tracing import server_spans
-from arrester.domain.tracing.tracer import tracer_of
+from arrester.domain.tracing.tracer import SERVER, tracer_of
 from arrester.domain.wire.failure_columns import Stored
 
 log = logging.getLogger(__name__)
-#: The name of the server as a service, unless OTEL_SERVICE_NAME is set.
-SERVICE = "arrester"
 
 
 def folded(stored: Sequence[Stored], *, began: datetime) -> None:
     """Log the answers in a committed fold, and record its spans if OpenTelemetry is on."""
-    tracer, commands = tracer_of(SERVICE), {}
+    tracer, commands = tracer_of(SERVER), {}
     if tracer is not None:
         with suppress(DatabaseError):
             commands = _load_commands(stored)
@@ -43,7 +41,7 @@ def acted(
 
     `commands` are those after it, `tasks` those before it.
     """
-    tracer = tracer_of(SERVICE)
+    tracer = tracer_of(SERVER)
     if tracer is not None:
         ended = datetime.now(UTC)
         tracer.record(server_spans.command_spans(stored, commands, tasks, began=began, ended=ended))

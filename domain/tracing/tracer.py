@@ -6,6 +6,7 @@ SDK queues spans, and drops them if its queue is full.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
@@ -20,6 +21,8 @@ from arrester.domain.tracing.ids import SpanId
 
 _log = logging.getLogger("arrester.tracing")
 
+#: The name of the server as a service; agents have that of their application.
+SERVER = "arrester"
 #: The end of a process waits so long for its last spans.
 FLUSH_SECONDS = 2.0
 _PACKAGES = "pip install 'arrester[traces]'"
@@ -64,7 +67,10 @@ class Tracer:
 
         self._api = trace
         self._provider = provider
-        self._is_own = is_own
+        # A provider of the application stays open.
+        self._must_close = is_own
+        if is_own:
+            atexit.register(self.close)
         # The provider keeps one tracer for each name: those of others have their own ids.
         self._tracer = provider.get_tracer("arrester")
         self._tracer.id_generator = DerivedIds()
@@ -110,9 +116,11 @@ class Tracer:
         return self._api.SpanContext(id.trace, id.span, is_remote=True, trace_flags=flags)
 
     def close(self) -> None:
-        """Send the last spans within some seconds. A provider of the application stays open."""
-        if not self._is_own:
+        """Send the last spans within some seconds."""
+        if not self._must_close:
             return
+        self._must_close = False
+        atexit.unregister(self.close)
         # It waits for a request in progress to a collector that does not answer.
         thread = threading.Thread(target=self._shut_down, name="arrester-tracing", daemon=True)
         thread.start()

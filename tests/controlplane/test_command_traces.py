@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 from redis import Redis
 
-from arrester.controlplane import actions
-from arrester.controlplane.command_traces import SERVICE
+from arrester.controlplane import actions, celery
 from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.redis import redis_client
 from arrester.domain.errors import CommandForbidden
@@ -20,7 +19,7 @@ from arrester.domain.identity import redis_keys
 from arrester.domain.state.states import CommandState
 from arrester.domain.tracing import tracer
 from arrester.domain.tracing.spans import apply_span, decision_spans
-from arrester.domain.tracing.tracer import Span, tracer_of
+from arrester.domain.tracing.tracer import SERVER, Span, tracer_of
 from arrester.domain.wire import command_codec
 from tests import histories
 from tests.controlplane import streams
@@ -36,9 +35,9 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     with collecting() as collector:
         for name, value in collector.variables.items():
             monkeypatch.setenv(name, value)
-        tracer.close(SERVICE)
+        tracer.close(SERVER)
         yield collector
-        tracer.close(SERVICE)
+        tracer.close(SERVER)
 
 
 def fold(redis: Redis, events: list[Event], *, batch: UUID | None = None) -> None:
@@ -83,7 +82,7 @@ def test_the_ids_of_both_sides_are_equal(
     command = actions.resume_task(JFK.digest, actor="ada", reason="fixed")
     agent = spans_of_agent(redis, events)
     fold(redis, answered(command))
-    tracer.close(SERVICE)
+    tracer.close(SERVER)
 
     (issued,) = collector.named("issue RESUME_TASK")
     stop, apply = agent["task PAUSED"], agent["apply RESUME_TASK"]
@@ -116,7 +115,7 @@ def test_a_refused_command_is_an_error_of_its_span(redis: Redis, collector: Coll
     actions.resume_task(JFK.digest, actor="ada")
     with pytest.raises(CommandForbidden):
         actions.resume_task(JFK.digest, actor="bob")
-    tracer.close(SERVICE)
+    tracer.close(SERVER)
     errors = [each.error for each in collector.named("issue RESUME_TASK")]
     assert errors[0] == ""
     assert "ada" in errors[1]
@@ -127,11 +126,12 @@ def test_a_repeated_batch_has_no_second_span(redis: Redis, collector: Collector)
     batch = streams.send(redis, events)
     fold(redis, events, batch=batch)
     fold(redis, events, batch=batch)
-    tracer.close(SERVICE)
+    # As a worker process does at its end.
+    celery.send_last_spans()
     assert len(collector.named("fold TaskPaused")) == 1
 
 
 def test_without_the_variables_nothing_is_sent(redis: Redis) -> None:
     fold(redis, [*histories.started(), *histories.paused()])
     actions.resume_task(JFK.digest, actor="ada")
-    assert tracer_of(SERVICE) is None
+    assert tracer_of(SERVER) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -162,6 +163,19 @@ def test_both_sides_sample_the_same_traces(environment: pytest.MonkeyPatch) -> N
         sampled[side] = {each.trace for each in collector.spans}
     assert sampled["agent"] == sampled["server"]
     assert 0 < len(sampled["agent"]) < 40
+
+
+def test_the_last_spans_are_sent_at_the_end_of_a_process() -> None:
+    code = (
+        "from tests.domain.tracing.test_tracer import SPAN, tracer_of;"
+        "tracer_of('flights').record([SPAN])"
+    )
+    with collecting() as collector:
+        # Longer than the process lives.
+        variables = {**os.environ, **collector.variables, "OTEL_BSP_SCHEDULE_DELAY": "60000"}
+        command = [sys.executable, "-c", code]
+        subprocess.run(command, cwd=REPOSITORY, env=variables, check=True, timeout=60)
+        assert [each.name for each in collector.spans] == ["decide"]
 
 
 @pytest.mark.timeout(120)
