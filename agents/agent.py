@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ from arrester.agents.failures.driver_failure import driver_failure
 from arrester.agents.handlers import Handler
 from arrester.agents.journal.journal import Superseded
 from arrester.agents.journal.ledger import CommandAnswer
+from arrester.agents.lineage.emitter import close as close_lineage
 from arrester.agents.run.run_lock import refuse_inside
 from arrester.agents.runtime.command_log import log_answer
 from arrester.agents.runtime.end.one_line import interrupted
@@ -158,6 +160,7 @@ class Agent:
             spark_ui=spark.sparkContext.uiWebUrl,
             on_uncaught=handler,
         )
+        self._runtime.at_end.append(partial(close_lineage, config.application))
         self._spark = spark
         self._observer: QueryObserver | None = None
         self._uncaught = handler.shown

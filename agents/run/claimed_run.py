@@ -19,6 +19,7 @@ from arrester.agents.journal.exclusive_create import check_exclusive_create
 from arrester.agents.journal.fencing import check_journal, claim
 from arrester.agents.journal.journal import Journal, Superseded
 from arrester.agents.journal.storage import Storage, checkpoint_id, last_committed, last_planned
+from arrester.agents.lineage.run_lineage import RunLineage, begin_lineage
 from arrester.agents.run.folder_checks import check_folders
 from arrester.agents.run.micro_batch.flow_meter import FlowMeter
 from arrester.agents.run.policy_snapshot import describe_pipeline
@@ -66,6 +67,8 @@ class ClaimedRun:
     jobs: JobDescription
     #: The jobs that a stop request may cancel.
     stoppable: JobTag
+    #: Its run events; None: OpenLineage is off.
+    lineage: RunLineage | None
     #: The weight of the tasks, and the journal entry that it was computed at.
     _task_weight: tuple[int, int] | None = field(default=None, init=False)
 
@@ -119,7 +122,7 @@ class ClaimedRun:
                 end, exc, event_factory=self.event_factory, ledger=ledger, at=datetime.now(UTC)
             )
             self.publisher.put_ending(self.journal.append(entry))
-            self._trace(entry)
+            self.observe(entry)
         except Superseded as newer:
             if exc is not None and not isinstance(exc, Superseded):
                 _log.error("pipeline %r failed before it was superseded", name, exc_info=exc)
@@ -130,19 +133,30 @@ class ClaimedRun:
         else:
             mark_reported(exc)
             mark_reported(end.exception)
+        self._end_lineage(end)
         return end
 
-    def _trace(self, entry: Entry) -> None:
-        """Record the spans of a failed record that ended the run, if OpenTelemetry is on."""
-        application = self.config.application
+    def observe(self, entry: Entry) -> None:
+        """Pass a durable decision to OpenTelemetry and OpenLineage, if they are on."""
+        application, now = self.config.application, datetime.now(UTC)
+        if self.lineage is not None:
+            self.lineage.decided(entry.events, now)
         tracer = tracer_of(application)
         if tracer is not None:
-            now = datetime.now(UTC)
+            input = self.jobs.in_progress
             tracer.record(
                 decision_spans(
-                    application, entry.events, input="end of the run", began=entry.at, ended=now
+                    application,
+                    entry.events,
+                    input="end of the run" if input is None else input.input,
+                    began=entry.at if input is None else input.since,
+                    ended=now,
                 )
             )
+
+    def _end_lineage(self, end: ThreadEnd) -> None:
+        if self.lineage is not None:
+            self.lineage.end(end, at=datetime.now(UTC))
 
     def _report_superseded(self, end: ThreadEnd) -> None:
         """Report the end without the journal, which belongs to the newer run."""
@@ -170,12 +184,10 @@ def claim_run(
     ship(spark.sparkContext)
     pipeline.sink.store.check(spark)
     policy = describe_pipeline(pipeline, config, uncaught=uncaught)
-    destination = destination_of(pipeline, config)
-    if destination is not None:
-        destination.prepare()
-    check_folders(pipeline, checkpoint, destination)
+    destination = _prepared_destination(pipeline, config, checkpoint)
     files, progress = _open_checkpoint(pipeline, checkpoint, adopt=adopt)
     was_finished = check_source(pipeline, files.root, progress, adopt=adopt)
+    now = datetime.now(UTC)
     journal, run = claim(
         files,
         application=application,
@@ -183,7 +195,7 @@ def claim_run(
         checkpoint=checkpoint_id(files),
         instance=instance,
         policy=policy,
-        now=datetime.now(UTC),
+        now=now,
         committed=last_committed(progress),
         adopt=adopt,
     )
@@ -204,7 +216,19 @@ def claim_run(
         meter=_flow_meter(run, instance, journal, progress, None if alone else outbox),
         jobs=JobDescription(spark, pipeline.name),
         stoppable=JobTag(spark),
+        lineage=begin_lineage(pipeline, run, application=application, at=now),
     )
+
+
+def _prepared_destination(
+    pipeline: Pipeline, config: AgentConfig, checkpoint: str
+) -> Destination | None:
+    """Return the destination of dead letters, which can be written; None if there is none."""
+    destination = destination_of(pipeline, config)
+    if destination is not None:
+        destination.prepare()
+    check_folders(pipeline, checkpoint, destination)
+    return destination
 
 
 def _open_checkpoint(

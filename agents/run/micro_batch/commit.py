@@ -34,10 +34,7 @@ from arrester.agents.journal.entries import (
     SkippedRecords,
 )
 from arrester.agents.journal.journal import Journal
-from arrester.agents.spark.job_description import JobDescription
 from arrester.domain.events import Event, EventData, RecordsDeadLettered, RecordsHeld
-from arrester.domain.tracing.spans import decision_spans
-from arrester.domain.tracing.tracer import tracer_of
 
 #: Up to this many skipped records are listed in the entry; more are saved in a folder.
 IN_ENTRY: Final = 5_000
@@ -67,7 +64,8 @@ class Committer:
     dead_letters: DeadLetterQueue | None
     limits: HeldLimits
     replay_check: ReplayCheck
-    jobs: JobDescription
+    #: Is given each entry that is durable, for tools that report it elsewhere.
+    observe: Callable[[Entry], None]
     clock: Callable[[], datetime]
 
     def commit(
@@ -107,27 +105,10 @@ class Committer:
                 dead_letters=dead_letters,
             )
         )
-        self._trace(entry)
+        self.observe(entry)
         self.rules.save()
         if dead_letters is not None and self.dead_letters is not None:
             self.dead_letters.deliver(dead_letters)
-
-    def _trace(self, entry: Entry) -> None:
-        """Record the spans of a decision, if OpenTelemetry is on."""
-        application = self.rules.application
-        tracer = tracer_of(application)
-        if tracer is None:
-            return
-        input = self.jobs.in_progress
-        tracer.record(
-            decision_spans(
-                application,
-                entry.events,
-                input="" if input is None else input.input,
-                began=entry.at if input is None else input.since,
-                ended=self.clock(),
-            )
-        )
 
     def _held_counts(self, saved: _UnwrittenRows) -> list[RecordsHeld]:
         ledger = self.journal.ledger

@@ -172,6 +172,6 @@ class ProcessorFactory:
                 RecordHash(self.claimed.pipeline.source),
                 may_lose_records=may_lose_records(self.claimed.pipeline.source),
             ),
-            jobs=self.claimed.jobs,
+            observe=self.claimed.observe,
             clock=_clock,
         )
