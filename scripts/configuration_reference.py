@@ -65,7 +65,8 @@ OTHERS = (
 TAIL = """\
 
 The standard variables of OpenTelemetry, `OTEL_…`, are in
-[trace failures](../how-to/trace-failures.md).
+[trace failures](../how-to/trace-failures.md), those of OpenLineage, `OPENLINEAGE_…`, in
+[report lineage](../how-to/report-lineage.md).
 
 `errors.dlq.enable` requires one place: a path, a topic, or options of the sink.
 `errors.deadletterqueue.topic.name` enables dead letters by itself, as in Kafka Connect.
