@@ -1,24 +1,15 @@
-"""Serve `/metrics`, the state of all applications for Prometheus.
-
-`docs/reference/metrics.md` lists each metric.
-"""
+"""The metrics of applications: tasks, instances, commands, queues."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from django.http import HttpResponse
-from drf_spectacular.utils import extend_schema
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
-from rest_framework.request import Request
 
 from arrester.controlplane import queries
-from arrester.dashboard.components import pipeline_metrics
-from arrester.dashboard.rest import base
+from arrester.dashboard.metrics import pipelines
 
 
 class MetricGauge(NamedTuple):
@@ -128,22 +119,6 @@ _GAUGES = (
 )
 
 
-class MetricsView(base.RestView):
-    """The endpoint of Prometheus."""
-
-    @extend_schema(exclude=True)
-    def get(self, request: Request) -> HttpResponse:
-        """Return all current metrics of the applications that the account sees.
-
-        The metrics of the server are for roles on all applications.
-        """
-        registry = CollectorRegistry()
-        who = base.person_of(request)
-        assert who is not None  # by the permission
-        registry.register(MetricsCollector(queries.metrics(), server=not who.confined))
-        return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
-
-
 class MetricsCollector(Collector):
     """The samples of one result of `queries.metrics`, with those of the server or without."""
 
@@ -164,7 +139,7 @@ class MetricsCollector(Collector):
             {key: number for key, number in values.conditions.items() if key[0] or self._server},
             ("application", "cause"),
         )
-        yield from pipeline_metrics.samples(values)
+        yield from pipelines.samples(values)
         yield _counter("arrester_failed_records", "Failed records since creation.", values.failed)
         yield _counter(
             "arrester_events_folded",
