@@ -105,6 +105,7 @@ INSTALLED_APPS = [
     "arrester.dashboard",
 ]
 MIDDLEWARE = [
+    "arrester.controlplane.web.request_metrics.RequestMetrics",
     "django.middleware.security.SecurityMiddleware",
     "arrester.controlplane.web.middleware.Compression",
     "whitenoise.middleware.WhiteNoiseMiddleware",

@@ -42,6 +42,7 @@ def heartbeat(status: InstanceStatus, running: Sequence[Thread], spool: Spool) -
             counted_only=spool.counted_only,
             spool_bytes=spool.size_bytes,
             spool_since=spool.oldest(),
+            batches_dropped=spool.dropped,
             # None while a thread has unpublished events.
             standing=drift.state_hash(published) if len(published) == len(weights) else None,
         )

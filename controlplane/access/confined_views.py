@@ -27,10 +27,10 @@ _OF_STREAM: Final = (
 ROWS: Final[Mapping[str, str]] = dict.fromkeys(
     (
         "agent_credential", "alert", "application_role", "base", "base_state", "batch_seen",
-        "command", "error_group", "flow_hour", "flow_minute", "flow_total", "held_change",
-        "held_minute", "hour_count", "hour_total", "instance", "limit_reached", "log_gap",
-        "minute_count", "minute_total", "quarantine", "retention_refusal", "snapshot", "stream",
-        "task", "thread",
+        "command", "error_group", "failure_total", "flow_hour", "flow_minute", "flow_total",
+        "held_change", "held_minute", "hour_count", "hour_total", "instance", "limit_reached",
+        "log_gap", "minute_count", "minute_total", "quarantine", "retention_refusal", "snapshot",
+        "stream", "task", "thread",
     ),
     _OWN,
 ) | {

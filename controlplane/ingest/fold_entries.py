@@ -108,14 +108,14 @@ def _fold_all(seen: store.LogStream, entries: Sequence[DecodedEntry]) -> Folded:
         ]
         cursor = max(stream.cursor, entries[-1].id, key=order)
         layout = store.lay_out_rows(stream, batches, received_at=now)
-        stored, state = layout.stored, before()
+        stored, (state, tasks) = layout.stored, before()
         with store.copying(layout):
             state.fold(stored)
         with prepared_statements.pipelined():
             store.record_batches(stream, batches, received_at=now)
             if stored:
                 stream = store.advance_stream(stream, layout, cursor=cursor)
-                projections.write_states(state, stored)
+                projections.write_states(state, stored, tasks)
         if stored:
             # Written outside the pipeline, whose buffer would have all of many dead letters.
             dead_letters.write(application, stored)

@@ -18,10 +18,10 @@ from django.db import transaction
 
 from arrester.controlplane import command_traces, signing, store
 from arrester.controlplane.history import state_at_position
-from arrester.controlplane.ingest import log_gaps
+from arrester.controlplane.ingest import command_durations, log_gaps
 from arrester.controlplane.ingest.fold_entries import StreamAdvanced, fold, order
 from arrester.controlplane.outbound import command_outbox
-from arrester.controlplane.redis import event_streams, redis_client
+from arrester.controlplane.redis import event_streams, metric_sums, redis_client
 from arrester.controlplane.redis.redis_client import StreamEntry
 from arrester.controlplane.store.stream_entry import DecodedEntry, read_entry
 from arrester.domain.events import (
@@ -84,6 +84,11 @@ def fold_stream(
     except store.StreamLocked:
         log.warning("%s: its stream is locked; its events follow", application)
         return StreamFold(more=True)
+    except Exception:
+        metric_sums.count(metric_sums.FOLD_ERRORS)
+        raise
+    finally:
+        metric_sums.flush()
 
 
 def _fold_stream(
@@ -138,6 +143,8 @@ def _fold_until(
             if time.monotonic() >= deadline:
                 return events, True
             continue
+        metric_sums.observe(metric_sums.FOLD, seconds=time.monotonic() - began)
+        command_durations.observe(application, stored)
         events += sum(last(each) - each.sequence + 1 for each in stored)
         packed = sum(size(entry.events) for entry in entries)
         share = min(

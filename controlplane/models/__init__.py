@@ -11,6 +11,7 @@ from arrester.controlplane.models.alerts import (
     AlertRule,
 )
 from arrester.controlplane.models.counts import (
+    FailureTotal,
     HeldChange,
     HeldMinute,
     HourCount,
@@ -63,13 +64,13 @@ from arrester.controlplane.models.views import (
 )
 
 __all__ = [
-    "NO_CAUSE", "OPEN", "AgentCredential", "Alert", "AlertChannel", "AlertLimits",
-    "AlertMessage", "AlertRule", "Application", "ApplicationRole", "AuditCheck", "AuditEntry",
-    "Base", "BaseState", "Batch", "BatchSeen", "Command", "DeadLetter", "DeadLetterStatus",
-    "DeadLetterTotal", "ErrorGroup", "Event", "FlowHour", "FlowMinute", "FlowTotal",
-    "HeldChange", "HeldMinute", "HourCount", "HourTotal", "IdsKept", "Instance",
-    "LimitReached", "LogGap", "MinuteCount", "MinuteTotal", "OwnerRule", "Quarantine",
-    "RecordBlock", "RecordGroup", "RecordIndex", "RedriveSelection", "RestToken",
-    "RetentionRefusal", "SavedFilter", "ShadowDeadLetter", "ShadowDeadLetterTotal",
-    "ShadowRow", "Sighting", "SignOnAccount", "Snapshot", "Stream", "Task", "Thread", "View",
+    "NO_CAUSE", "OPEN", "AgentCredential", "Alert", "AlertChannel", "AlertLimits", "AlertMessage",
+    "AlertRule", "Application", "ApplicationRole", "AuditCheck", "AuditEntry", "Base", "BaseState",
+    "Batch", "BatchSeen", "Command", "DeadLetter", "DeadLetterStatus", "DeadLetterTotal",
+    "ErrorGroup", "Event", "FailureTotal", "FlowHour", "FlowMinute", "FlowTotal", "HeldChange",
+    "HeldMinute", "HourCount", "HourTotal", "IdsKept", "Instance", "LimitReached", "LogGap",
+    "MinuteCount", "MinuteTotal", "OwnerRule", "Quarantine", "RecordBlock", "RecordGroup",
+    "RecordIndex", "RedriveSelection", "RestToken", "RetentionRefusal", "SavedFilter",
+    "ShadowDeadLetter", "ShadowDeadLetterTotal", "ShadowRow", "Sighting", "SignOnAccount",
+    "Snapshot", "Stream", "Task", "Thread", "View",
 ]  # fmt: skip

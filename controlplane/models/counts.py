@@ -121,3 +121,27 @@ class HeldMinute(Table):
     class Meta:
         db_table = "held_minute"
         indexes = [models.Index("minute", name="held_minute_newest")]
+
+
+class FailureTotal(Table):
+    """The counters of all tasks of a pipeline, since creation: see `domain.state.states.Counters`.
+
+    Only `views.failure_totals` writes it, in the transaction that appends the events; a rebuild
+    leaves it.
+    """
+
+    pk = models.CompositePrimaryKey("application", "pipeline")
+    application = models.TextField()
+    pipeline = models.TextField()
+    #: Failed records, each counted once.
+    failed = models.BigIntegerField()
+    record_failures = models.BigIntegerField()
+    records_skipped = models.BigIntegerField()
+    total_retries = models.BigIntegerField()
+    failures_logged = models.BigIntegerField()
+    dlq_records_produced = models.BigIntegerField()
+    dlq_produce_failures = models.BigIntegerField()
+    last_failure_timestamp = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "failure_total"

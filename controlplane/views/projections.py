@@ -2,55 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from arrester.controlplane.store import prepared_statements
-from arrester.controlplane.views import chart_buckets, dead_letters, flow, held_minutes, row_mapping
+from arrester.controlplane.views import (
+    chart_buckets,
+    dead_letters,
+    failure_totals,
+    flow,
+    held_minutes,
+    row_mapping,
+)
 from arrester.controlplane.views.bulk_upsert import upsert
 from arrester.controlplane.views.row_mapping import TASKS
 from arrester.controlplane.views.view_mapping import RowQuery, query_together
 from arrester.domain.identity.names import TaskId
 from arrester.domain.state.keyed_states import StateKeys
-from arrester.domain.state.states import ENDED, TaskStatus
+from arrester.domain.state.states import ENDED, TaskState, TaskStatus
 from arrester.domain.state.stream_state import StreamState, empty, state_keys
 from arrester.domain.wire.failure_columns import Element, Stored, element_of
 
 
 def project(application: str, stored: Sequence[Stored]) -> None:
     """Fold `stored` into the views; the stream is locked."""
-    state = query_states(application, map(element_of, stored))().fold(stored)
+    state, tasks = query_states(application, map(element_of, stored))()
+    state.fold(stored)
     with prepared_statements.pipelined():
-        write_states(state, stored)
+        write_states(state, stored, tasks)
     dead_letters.write(application, stored)
 
 
-def query_states(application: str, elements: Iterable[Element]) -> Callable[[], StreamState]:
+def query_states(
+    application: str, elements: Iterable[Element]
+) -> Callable[[], tuple[StreamState, Mapping[str, TaskState]]]:
     """Query in a pipeline the states that the elements may read or change; the returned
-    function returns them afterwards."""
+    function returns them afterwards, and the tasks as they are before a fold."""
     of_application = RowQuery(row_mapping.APPLICATIONS, "name = %s", [application])
     wanted = state_keys(application, elements)
     read_states = query_together([of_application, *_states(application, wanted)])
 
-    def states() -> StreamState:
+    def states() -> tuple[StreamState, Mapping[str, TaskState]]:
         state = empty(application)
         for each in read_states():
             state.put(each)
-        return state
+        return state, dict(state.tasks)
 
     return states
 
 
-def write_states(state: StreamState, stored: Sequence[Stored]) -> None:
-    """Write the states changed by the fold of `stored`. In a pipeline, PostgreSQL writes tasks
-    while the other rows are made."""
+def write_states(
+    state: StreamState, stored: Sequence[Stored], before: Mapping[str, TaskState]
+) -> None:
+    """Write the states changed by the fold of `stored`; `before` has the tasks before it. In a
+    pipeline, PostgreSQL writes tasks while the other rows are made."""
     upsert([TASKS.changed_rows(state)])
     counted = chart_buckets.Buckets(state.application.name)
     counted.count(stored)
     held = held_minutes.additions(state)
     counted.add_held_changes(state)
     others = [view.changed_rows(state) for view in row_mapping.STATES if view is not TASKS]
-    upsert([*others, *chart_buckets.additions(counted), held, *flow.additions(stored)])
+    failures = failure_totals.additions(state, before)
+    upsert([*others, *chart_buckets.additions(counted), held, failures, *flow.additions(stored)])
 
 
 def current_states(

@@ -24,6 +24,7 @@ DOCS_PREFIX = "/api/v1/docs"
 UNSTORED_PREFIXES = ("/api/", "/metrics")
 
 ResponseOrAwaitable = HttpResponseBase | Awaitable[HttpResponseBase]
+GetResponse = Callable[[HttpRequest], ResponseOrAwaitable]
 
 
 class ResponseHeaders:
@@ -32,7 +33,7 @@ class ResponseHeaders:
     sync_capable = True
     async_capable = True
 
-    def __init__(self, get_response: Callable[[HttpRequest], ResponseOrAwaitable]) -> None:
+    def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
         if iscoroutinefunction(get_response):
             markcoroutinefunction(self)

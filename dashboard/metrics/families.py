@@ -9,7 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from arrester.controlplane import queries
-from arrester.dashboard.metrics import pipelines
+from arrester.dashboard.metrics import failures, pipelines, server
+from arrester.dashboard.metrics.units import unit_of
 
 
 class MetricGauge(NamedTuple):
@@ -76,6 +77,31 @@ _GAUGES = (
         ("application", "pipeline"),
     ),
     MetricGauge(
+        "arrester_spool_events",
+        "Events of live instances that the server has not confirmed yet.",
+        lambda values: {name: each.events for name, each in values.spools.items()},
+    ),
+    MetricGauge(
+        "arrester_spool_bytes",
+        "Their packed size.",
+        lambda values: {name: each.bytes for name, each in values.spools.items()},
+    ),
+    MetricGauge(
+        "arrester_spool_age_seconds",
+        "Age of the oldest of them.",
+        lambda values: {name: each.age_seconds for name, each in values.spools.items()},
+    ),
+    MetricGauge(
+        "arrester_spool_counted_only_records",
+        "Failed records that live instances have only counted, since their start.",
+        lambda values: {name: each.counted_only for name, each in values.spools.items()},
+    ),
+    MetricGauge(
+        "arrester_spool_dropped_batches",
+        "Batches that live instances have dropped since their start: disk and memory were full.",
+        lambda values: {name: each.dropped for name, each in values.spools.items()},
+    ),
+    MetricGauge(
         "arrester_commands",
         "Commands since creation, by status.",
         lambda values: values.commands,
@@ -140,6 +166,11 @@ class MetricsCollector(Collector):
             ("application", "cause"),
         )
         yield from pipelines.samples(values)
+        yield from failures.samples(values)
+        applications = frozenset(values.latched)
+        yield server.command_durations(values.sums, applications)
+        if self._server:
+            yield from server.samples(values.sums)
         yield _counter("arrester_failed_records", "Failed records since creation.", values.failed)
         yield _counter(
             "arrester_events_folded",
@@ -161,7 +192,7 @@ def _gauge(
     labels: Sequence[str] = ("application",),
 ) -> GaugeMetricFamily:
     """Return a gauge; values unknown while Redis is unreachable are omitted."""
-    family = GaugeMetricFamily(name, meaning, labels=labels)
+    family = GaugeMetricFamily(name, meaning, labels=labels, unit=unit_of(name))
     for key, value in samples.items():
         if value is not None:
             family.add_metric([key] if isinstance(key, str) else list(key), float(value))

@@ -13,6 +13,7 @@ from prometheus_client.core import (
 )
 
 from arrester.controlplane import queries
+from arrester.dashboard.metrics.units import unit_of
 from arrester.domain import durations
 from arrester.domain.durations import Phase
 from arrester.domain.state.live_runs import RunStatus
@@ -49,6 +50,15 @@ def samples(values: queries.MetricValues) -> Iterator[Metric]:
     yield batches
     yield _durations(values.durations)
     yield from _gauges(values.pipelines)
+    held = GaugeMetricFamily(
+        "arrester_pipeline_held_age_seconds",
+        "How long the oldest task that holds records has been stopped, or drains.",
+        labels=_LABELS,
+        unit="seconds",
+    )
+    for (application, pipeline), seconds in values.held_seconds.items():
+        held.add_metric([application, pipeline], seconds)
+    yield held
 
 
 def _durations(counted: Mapping[tuple[str, str], Mapping[str, int]]) -> HistogramMetricFamily:
@@ -57,6 +67,7 @@ def _durations(counted: Mapping[tuple[str, str], Mapping[str, int]]) -> Histogra
         "arrester_pipeline_batch_duration_seconds",
         "Duration of micro-batches since creation, exact to a tenth.",
         labels=_LABELS,
+        unit="seconds",
     )
     for key, histogram in counted.items():
         found = [
@@ -111,7 +122,7 @@ def _gauge(
     pipelines: tuple[queries.PipelineFlow, ...],
     value: Callable[[queries.PipelineFlow], float | None],
 ) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, meaning, labels=_LABELS)
+    family = GaugeMetricFamily(name, meaning, labels=_LABELS, unit=unit_of(name))
     for each in pipelines:
         found = value(each)
         if found is not None:

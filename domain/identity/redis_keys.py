@@ -25,6 +25,8 @@ EVENT_STREAMS = "arrester:*:events"
 WATCH = "arrester:watch"
 #: What each application had at the last check of quotas: a hash.
 USAGE = "arrester:usage"
+#: Sums of metrics of all processes of the server: a hash.
+METRICS = "arrester:metrics"
 #: The keys of applications, as a pattern.
 OF_APPLICATIONS = "arrester:*:*"
 #: How long Redis keeps confirmations, and the last batch of a spool, without a new one.

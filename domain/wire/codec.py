@@ -90,6 +90,8 @@ class Heartbeat(Data, frozen=True, kw_only=True):
     #: The packed size of those events, and when the oldest of them was made.
     spool_bytes: Count = 0
     spool_since: Moment | None = None
+    #: Batches that were dropped: disk and memory were full.
+    batches_dropped: Count = 0
     #: The hash of its tasks that are not RUNNING, see `drift.state_hash`; None: not included.
     standing: str | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from operator import add
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from redis import Redis
 from arrester.controlplane import models, store
 from arrester.controlplane.history import rebuild, retention
 from arrester.controlplane.views import projections, row_mapping
+from arrester.controlplane.views.failure_totals import COUNTS, LAST
 from arrester.domain.events import Event, StoredEvent
 from arrester.domain.identity import redis_keys, uuids
 from arrester.domain.state.states import TaskState
@@ -94,6 +96,33 @@ def reference(application: str = APPLICATION) -> StreamState:
     return empty(application).fold(store.read(application))
 
 
+def failure_totals(state: StreamState) -> dict[str, list[Any]]:
+    """Return the sums of the counters of all tasks of each pipeline, and the last failure."""
+    found: dict[str, list[Any]] = {}
+    for task in state.tasks.values():
+        counts = [task.failed, *(getattr(task.counters, name) for name in COUNTS)]
+        *sums, last = found.get(task.id.pipeline, [*([0] * len(counts)), None])
+        times = filter(None, (last, task.counters.last_failure_timestamp))
+        found[task.id.pipeline] = [*map(add, sums, counts), max(times, default=None)]
+    return _below_limit(found)
+
+
+def stored_failure_totals(application: str = APPLICATION) -> dict[str, list[Any]]:
+    """Return the counters of pipelines with any."""
+    rows = models.FailureTotal.objects.filter(application=application)
+    names = ("failed", *COUNTS, LAST)
+    return _below_limit({row.pipeline: [getattr(row, name) for name in names] for row in rows})
+
+
+def _below_limit(found: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Columns are saturated at each fold, so numbers near their limit are equal."""
+    limited = {
+        name: [*(max(-(2**62), min(each, 2**62)) for each in counts), last]
+        for name, (*counts, last) in found.items()
+    }
+    return {name: row for name, row in limited.items() if any(row[:-1])}
+
+
 def assert_exact(application: str = APPLICATION) -> None:
     """The log has no gap and no batch twice; the views are what the pure fold gives."""
     whole = log(application)
@@ -102,6 +131,7 @@ def assert_exact(application: str = APPLICATION) -> None:
     assert sum(each.count for each in seen) <= len(whole)
     assert rebuild.differences(application) == []
     pure = reference(application)
+    assert stored_failure_totals(application) == failure_totals(pure)
     assert {
         each.id.digest: each for each in row_mapping.TASKS.load("application = %s", [application])
     } == (pure.tasks)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
+from unittest.mock import Mock
 from uuid import uuid4
 
 import msgspec
@@ -13,18 +16,24 @@ from django.conf import settings
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
 from arrester.controlplane import actions, models, queries, quotas, store
+from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.outbound import backpressure, quota_check
-from arrester.controlplane.redis import redis_client
+from arrester.controlplane.redis import metric_sums, redis_client
+from arrester.dashboard.metrics import server
+from arrester.domain.errors import BrokenState
+from arrester.domain.events import DeadLettersFailed, RecordsDeadLettered
 from arrester.domain.identity import redis_keys
 from arrester.domain.wire import codec
 from tests.controlplane import streams
-from tests.dashboard.story import Story
+from tests.dashboard.story import TYPO, Story
 from tests.services import REPOSITORY
 
+SPOOL = ("events", "bytes", "age_seconds", "counted_only_records", "dropped_batches")
 DOCUMENT = REPOSITORY / "docs" / "reference" / "metrics.md"
 
 
@@ -178,12 +187,13 @@ def test_every_metric_is_documented(flights: Story, viewer: Client) -> None:
     store.count_reached("flights", store.Limit.QUARANTINE, count=1, at=now)
     flights.pauses("JFK")
     flights.flows(ago=2, micro_batches=1, durations={"total:3": 1}, backlog=7, last_batch_at=now)
-    histogram = "arrester_pipeline_batch_duration_seconds"
+    command = flights.command(flights.pauses("LGA"))
+    flights.fetches(command)
+    flights.resumes("LGA", command)
     documented = set(re.findall(r"^\| `(arrester_\w+)`", DOCUMENT.read_text(), re.MULTILINE))
-    found = set(scrape(viewer))
-    assert found - {
-        f"{histogram}{part}" for part in ("_bucket", "_count", "_sum")
-    } == documented - {histogram}
+    viewer.get("/")
+    found = {re.sub("(_bucket|_count|_sum)$", "", name) for name in scrape(viewer)}
+    assert found == documented
 
 
 def test_the_number_of_statements_does_not_grow_with_the_data(
@@ -210,6 +220,119 @@ def test_without_redis_the_other_metrics_are_served(
     assert found["arrester_up"][("redis",)] == 0
     assert "arrester_queue_batches" not in found
     assert found["arrester_events_folded_total"]
+
+
+def test_failures_are_counted_by_pipeline(flights: Story, viewer: Client) -> None:
+    flights.skips("EWR", 40)
+    flights.pauses("JFK", held=12)
+    common: dict[str, Any] = {"task": "EWR", "place": "/letters", "format": "json"}
+    flights.report(
+        RecordsDeadLettered(**common, count=39, first_position=1, last_position=39),
+        DeadLettersFailed(**common, failures=2, waiting=0, failure=TYPO),
+    )
+    found, of = scrape(viewer), ("flights", "delays")
+    tasks = queries.tasks(queries.TaskFilter(application="flights")).rows
+    assert found["arrester_record_errors_total"][of] == sum(each.failed for each in tasks) == 41
+    for name, counter in {
+        "arrester_record_failures_total": "record_failures",
+        "arrester_records_skipped_total": "records_skipped",
+        "arrester_retries_total": "total_retries",
+        "arrester_errors_logged_total": "failures_logged",
+        "arrester_dead_letter_produce_failures_total": "dlq_produce_failures",
+    }.items():
+        assert found[name][of] == sum(getattr(each.counters, counter) for each in tasks)
+    produced = sum(each.counters.dlq_records_produced for each in tasks)
+    assert produced >= 39
+    assert found["arrester_dead_letter_produce_requests_total"][of] == produced + 2
+    last = max(filter(None, (each.counters.last_failure_timestamp for each in tasks)))
+    assert found["arrester_last_error_timestamp_seconds"][of] == last.timestamp()
+
+
+def test_held_records_have_an_age_and_spools_their_size(flights: Story, viewer: Client) -> None:
+    flights.pauses("JFK", held=12)
+    models.Task.objects.update(since=datetime.now(UTC) - timedelta(minutes=5))
+    now = datetime.now(UTC)
+    beat = codec.Heartbeat(
+        at=now,
+        status="RUNNING",
+        spooled=7,
+        spool_bytes=512,
+        spool_since=now - timedelta(seconds=90),
+        counted_only=3,
+        batches_dropped=2,
+    )
+    key = redis_keys.heartbeat("flights", flights.instance)
+    redis_client.client().set(key, msgspec.json.encode(beat), ex=redis_keys.LOST_AFTER_SECONDS)
+    found = scrape(viewer)
+    assert found["arrester_pipeline_held_records"][("flights", "delays")] == 12
+    assert 300 <= found["arrester_pipeline_held_age_seconds"][("flights", "delays")] < 360
+    spool = {name: found[f"arrester_spool_{name}"][("flights",)] for name in SPOOL}
+    assert spool.pop("age_seconds") == pytest.approx(90, abs=5)
+    assert spool == {"events": 7, "bytes": 512, "counted_only_records": 3, "dropped_batches": 2}
+
+
+def test_commands_have_a_duration_by_the_clock_of_the_server(
+    flights: Story, viewer: Client
+) -> None:
+    command = flights.command(flights.pauses("JFK"))
+    issued = datetime.now(UTC) - timedelta(seconds=20)
+    row = models.Command.objects.get(id=command)
+    state = json.loads(row.state) | {"issued_at": issued.isoformat()}
+    models.Command.objects.filter(id=command).update(issued_at=issued, state=json.dumps(state))
+    flights.fetches(command)
+    flights.resumes("JFK", command)
+    found = scrape(viewer)
+    buckets = found["arrester_command_duration_seconds_bucket"]
+    assert [buckets[("flights", limit)] for limit in ("10.0", "30.0", "+Inf")] == [0, 1, 1]
+    assert 20 <= found["arrester_command_duration_seconds_sum"][("flights",)] < 60
+
+
+def test_requests_are_counted_by_route_and_a_foreign_path_makes_no_label(
+    flights: Story, viewer: Client
+) -> None:
+    task = flights.pauses("JFK")
+    for path in (reverse("task", args=[task.digest]), f"/nowhere/{uuid4()}", "/tasks"):
+        viewer.get(path)
+    # What another version has counted, and a second web process.
+    metric_sums.count(metric_sums.HTTP_REQUESTS, "/of/another/version", "2xx")
+    metric_sums.flush()
+    metric_sums.count(metric_sums.HTTP_REQUESTS, "/tasks", "2xx")
+    found = scrape(viewer)
+    requests = found["arrester_http_requests_total"]
+    assert (requests[("/tasks", "2xx")], requests[("", "4xx")]) == (2, 1)
+    assert requests[("/tasks/<digest:digest>", "2xx")] == 1
+    routes = {route for route, _ in requests}
+    assert routes <= server._routes() and len(server._routes()) < 300
+    assert found["arrester_http_request_duration_seconds_count"][("/tasks",)] == 1
+
+
+def test_sums_wait_while_redis_is_away(
+    redis: Redis, db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(settings, "REDIS_URL", "unix:///nowhere/redis.sock")
+        metric_sums.count("test", "a")
+        assert metric_sums.read() == {}
+    metric_sums.count("test", "a")
+    assert metric_sums.read()[("test", "a")] == 2
+
+
+def test_folds_and_their_errors_are_counted(
+    flights: Story, viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = scrape(viewer)
+    flights.skips("JFK", 1)
+    monkeypatch.setattr(
+        fold_stream, "fold", Mock(side_effect=BrokenState("task", "a row", "a reason"))
+    )
+    with pytest.raises(BrokenState):
+        flights.skips("JFK", 1)
+    after = scrape(viewer)
+    changes = [
+        after[name][()] - before[name][()]
+        for name in ("arrester_fold_duration_seconds_count", "arrester_fold_errors_total")
+    ]
+    assert changes == [1, 1]
 
 
 def test_metrics_need_an_account(db: None) -> None:

@@ -6,7 +6,7 @@ Only of live checkpoints: what tasks of older checkpoints hold is not counted.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise, takewhile
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ from arrester.controlplane.queries.failure_history.counts import IntervalCount
 from arrester.controlplane.queries.paging import Page
 from arrester.controlplane.views import live_checkpoints, row_mapping
 from arrester.domain.events import RecordsHeld
-from arrester.domain.state.states import TaskState, TaskStatus
+from arrester.domain.state.states import TaskState, TaskStatus, ThreadState
 
 #: The events of a task among which its reports of held records are looked for, and the longest time
 #: since the last event.
@@ -119,6 +119,19 @@ def held_in_all(application: str | None = None) -> tuple[int, int]:
         _shown(application),
     )
     return int(records), int(tasks)
+
+
+def held_since(threads: Sequence[ThreadState]) -> dict[tuple[str, str], datetime]:
+    """Return since when the oldest task of each pipeline that holds records has stopped.
+
+    For one that is RUNNING and still drains, since when it does; by application and pipeline.
+    """
+    rows = sql.rows(
+        "SELECT application, pipeline, min(since) FROM task WHERE held > 0"
+        f" AND {live_checkpoints.OF_THREADS} AND since IS NOT NULL GROUP BY 1, 2",
+        live_checkpoints.columns(threads),
+    )
+    return {(application, pipeline): since for application, pipeline, since in rows}
 
 
 def held_over_time(

@@ -181,20 +181,62 @@ def _running(state: InstanceState, beat: heartbeats.ReceivedHeartbeat | None) ->
     )
 
 
+class SpoolSums(msgspec.Struct, frozen=True, kw_only=True):
+    """What the live instances of an application have not sent, or sent in part only."""
+
+    events: int = 0
+    bytes: int = 0
+    #: Of the oldest event.
+    age_seconds: float = 0.0
+    #: Failed records that were only counted, and batches that were dropped.
+    counted_only: int = 0
+    dropped: int = 0
+
+
+class LiveReports(msgspec.Struct, frozen=True, kw_only=True):
+    """What the heartbeats of all live instances report; empty while Redis is unreachable."""
+
+    #: For how long the oldest input in progress has run, by application and pipeline.
+    in_progress_seconds: dict[tuple[str, str], float]
+    #: By application.
+    spools: dict[str, SpoolSums]
+
+
 def in_progress_seconds() -> dict[tuple[str, str], float]:
     """Return for how long the oldest input in progress has run, by application and pipeline.
 
     Empty while Redis is unreachable.
     """
+    return live_reports().in_progress_seconds
+
+
+def live_reports() -> LiveReports:
+    """Return what all live instances report."""
     live = sql.rows(f"SELECT application, id FROM instance WHERE {LIVE}", [_ENDED])
     names = {id: application for application, id in live}
     seconds: dict[tuple[str, str], float] = {}
+    spools: dict[str, SpoolSums] = {}
     now = datetime.now(UTC)
     for id, beat in heartbeats.read(live).items():
         for each in _in_progress(beat):
             key = names[id], each.pipeline
             seconds[key] = max((now - each.since).total_seconds(), seconds.get(key, 0.0))
-    return seconds
+        spools[names[id]] = _with_spool(spools.get(names[id], SpoolSums()), beat, now=now)
+    return LiveReports(in_progress_seconds=seconds, spools=spools)
+
+
+def _with_spool(sums: SpoolSums, beat: heartbeats.ReceivedHeartbeat, *, now: datetime) -> SpoolSums:
+    heartbeat, skew = beat.heartbeat, beat.skew
+    if heartbeat is None or skew is None:
+        return sums
+    since = now if heartbeat.spool_since is None else heartbeat.spool_since - skew
+    return SpoolSums(
+        events=sums.events + heartbeat.spooled,
+        bytes=sums.bytes + heartbeat.spool_bytes,
+        age_seconds=max(sums.age_seconds, (now - since).total_seconds()),
+        counted_only=sums.counted_only + heartbeat.counted_only,
+        dropped=sums.dropped + heartbeat.batches_dropped,
+    )
 
 
 def _in_progress(beat: heartbeats.ReceivedHeartbeat) -> tuple[InProgress, ...]:

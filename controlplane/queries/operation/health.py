@@ -28,7 +28,7 @@ SILENT_AFTER = {
 OLD_FOR = timedelta(days=1)
 _BUCKETS = (
     *("minute_count", "hour_count", "minute_total", "hour_total"),
-    *("held_change", "held_minute", "flow_hour", "flow_minute", "flow_total"),
+    *("held_change", "held_minute", "flow_hour", "flow_minute", "flow_total", "failure_total"),
 )
 
 

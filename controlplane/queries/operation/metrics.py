@@ -12,9 +12,11 @@ from django.db.models import Count
 
 from arrester.controlplane import models
 from arrester.controlplane.queries import conditions
+from arrester.controlplane.queries.current_state.held_records import held_since
 from arrester.controlplane.queries.current_state.instances import (
-    in_progress_seconds,
+    SpoolSums,
     instance_counts,
+    live_reports,
 )
 from arrester.controlplane.queries.current_state.task_grid import (
     COUNTED,
@@ -28,6 +30,7 @@ from arrester.controlplane.queries.flow.sums import FlowSums
 from arrester.controlplane.queries.operation import health
 from arrester.controlplane.queries.operation.health import Health, Lag
 from arrester.controlplane.queries.operation.limits import limits_reached
+from arrester.controlplane.redis import metric_sums
 from arrester.controlplane.views import row_mapping
 from arrester.domain.state.states import (
     ApplicationStatus,
@@ -68,6 +71,14 @@ class MetricValues(msgspec.Struct, frozen=True, kw_only=True):
     limits_reached: Counted
     #: The applications for which retention is refused.
     refused: frozenset[str]
+    #: The counters of failures, one row for each pipeline.
+    failures: tuple[models.FailureTotal, ...]
+    #: By application and pipeline: for how long the oldest held record has waited.
+    held_seconds: Mapping[tuple[str, str], float]
+    #: By application; without those of which nothing is known.
+    spools: Mapping[str, SpoolSums]
+    #: What all processes of the server have counted; empty while Redis is unreachable.
+    sums: Mapping[metric_sums.Field, int]
 
 
 def metrics() -> MetricValues:
@@ -80,6 +91,7 @@ def metrics() -> MetricValues:
     now, threads = datetime.now(UTC), row_mapping.THREADS.load_readable("true", [])
     by_pipeline = counts_by_pipeline(names)
     tasks = task_counts(names, threads, by_pipeline)
+    reports = live_reports()
     lasting = conditions.lasting(now=now, threads=threads, lags=lags, health=reached)
     return MetricValues(
         lags=lags,
@@ -97,10 +109,16 @@ def metrics() -> MetricValues:
         refused=frozenset(each.application for each in health.refusals()),
         alive={name: instances[name]["alive"] for name in names},
         lost={name: instances[name]["lost"] for name in names},
-        in_progress_seconds={key: int(age) for key, age in in_progress_seconds().items()},
+        in_progress_seconds={key: int(age) for key, age in reports.in_progress_seconds.items()},
         pipelines=pipeline_flows(now=now, threads=threads, tasks=by_pipeline),
         flow=sums.totals(),
         durations=sums.histograms(),
+        failures=tuple(models.FailureTotal.objects.order_by("application", "pipeline")),
+        held_seconds={
+            key: (now - since).total_seconds() for key, since in held_since(threads).items()
+        },
+        spools=reports.spools,
+        sums=metric_sums.read(),
     )
 
 

@@ -262,10 +262,10 @@ def test_a_slow_statement_is_repeated_for_a_part_of_the_entries(
     monkeypatch.setattr(fold_entries, "STATEMENT_SECONDS", 0.5)
     write = projections.write_states
 
-    def write_slowly(state: StreamState, stored: Sequence[Stored]) -> None:
+    def write_slowly(state: StreamState, stored: Sequence[Stored], *before: Any) -> None:
         with prepared_statements.cursor() as cursor:
             cursor.execute("SELECT pg_sleep(%s)", [0.2 * len(stored)])
-        write(state, stored)
+        write(state, stored, *before)
 
     monkeypatch.setattr(projections, "write_states", write_slowly)
     for number in range(4):
