@@ -91,7 +91,7 @@ def operator() -> Client:
 def pages(wide: str, other: str) -> dict[str, str]:
     """Return the URL of every kind of page, by name."""
     group = queries.groups(GroupFilter(application=other), limit=1).rows[0]
-    task = queries.tasks(TaskFilter(application=other, state="PAUSED"), limit=1).rows[0]
+    task = queries.tasks(TaskFilter(application=other, status="PAUSED"), limit=1).rows[0]
     application = reverse("application", args=[wide])
     of_task = reverse("task", args=[task.id.digest])
     history = reverse("task-history", args=[task.id.digest])

@@ -22,7 +22,7 @@ REST_COMMANDS: dict[str, dict[str, str]] = {
     "Act": {
         "resume": "task_commands",
         "skip": "task_commands",
-        "mend": "task_commands",
+        "edit": "task_commands",
         "pause": "task_commands",
         "restart": "task_commands",
         "cancel": "cancel",

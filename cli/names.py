@@ -32,7 +32,7 @@ def task_state(task: Json) -> str:
     A RUNNING task whose checkpoint no run uses is NO_RUN.
     """
     state: str = task["status"]
-    return "NO_RUN" if state == "RUNNING" and task["no_run_since"] else state
+    return "NO_RUN" if state == "RUNNING" and task["last_run_ended_at"] else state
 
 
 def find_task(client: Client, name: str) -> Json:

@@ -67,7 +67,7 @@ def differences(client: Client) -> tuple[list[str], int]:
         for field, what in FIELDS.items():
             numbers.add(what, name, "/api/v1/applications", each[field])
             totals[what] += each[field]
-        of_application(numbers, name, each["position"])
+        of_application(numbers, name, each["sequence"])
         stopped = of_tasks(numbers, name)
         of_groups(numbers, name, stopped)
         of_dialog(numbers, name)
@@ -150,7 +150,7 @@ def rows_of_page(numbers: Numbers, url: str) -> int:
 
 def of_groups(numbers: Numbers, name: str, stopped: Counter[str]) -> None:
     """Add the numbers of an application's error groups, of its groups with stopped tasks first."""
-    url = f"/api/v1/errors?application={name}&state=all"
+    url = f"/api/v1/errors?application={name}&status=all"
     groups = numbers.rows(url)
     numbers.add("error groups", name, url, len(groups))
     numbers.add("failed records", name, url, sum(each["count"] for each in groups))
@@ -267,7 +267,7 @@ def of_all(numbers: Numbers) -> None:
     numbers.add_found("held records", ALL, "/held", rf"{NUMBER} records? held in order", text)
     text = words(numbers.html("/errors?state=all"))
     for status in ("UNRESOLVED", "RESOLVED", "MUTED"):
-        url = f"/api/v1/errors?state={status}"
+        url = f"/api/v1/errors?status={status}"
         numbers.add(f"{status} error groups", ALL, url, len(numbers.rows(url)))
         found = rf"\b{status.capitalize()} {NUMBER}"
         numbers.add_found(f"{status} error groups", ALL, "/errors", found, text)

@@ -50,7 +50,7 @@ def _show(findings: list[Json]) -> None:
 def _own_findings(found: Json, now: datetime) -> list[dict[str, Any]]:
     """Return the findings about this machine."""
     # Without a negative zero.
-    ahead = round((now - output.parsed(found["time"])).total_seconds(), 1) + 0.0
+    ahead = round((now - output.parsed(found["read_at"])).total_seconds(), 1) + 0.0
     clock = {"check": "client clock", "value": f"{ahead:+.1f} s to the server"}
     clock |= {"level": "ok", "advice": ""}
     if abs(ahead) > _CLOCK_SECONDS:

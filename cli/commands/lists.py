@@ -38,7 +38,7 @@ TIMES = with_options(
 TASK_COLUMNS: tuple[Column, ...] = (
     ("TASK", task_name),
     ("STATUS", task_state),
-    ("SINCE", lambda row: age(row["first_stopped"] or row["since"])),
+    ("SINCE", lambda row: age(row["first_stopped_at"] or row["status_changed_at"])),
     ("POSITION", "position"),
     ("HELD", "held"),
     ("FAILED", "failed"),
@@ -48,7 +48,7 @@ TASK_COLUMNS: tuple[Column, ...] = (
 PIPELINE_COLUMNS: tuple[Column, ...] = (
     ("PIPELINE", lambda row: f"{row['application']}/{row['pipeline']}"),
     ("RUN", lambda row: row["run"] or "unguarded"),
-    ("SINCE", lambda row: age(row["since"])),
+    ("SINCE", lambda row: age(row["status_changed_at"])),
     ("IN/S", lambda row: _rate(row["records_in_per_second"])),
     ("OUT/S", lambda row: _rate(row["records_out_per_second"])),
     ("FAILED", lambda row: _percent(row["failed_share"])),
@@ -103,14 +103,17 @@ def pipelines(session: Session, *, application: str | None, limit: int, run: str
 @APPLICATION
 @PIPELINE
 @click.option(
-    "--state",
     "--status",
+    "--state",
     "-s",
-    metavar="STATE",
+    "status",
+    metavar="STATUS",
     help="RUNNING, PAUSED, DEAD, DISMISSED, or NO_RUN: RUNNING ones that no run processes.",
 )
 @click.option("--owner", metavar="NAME", help="Of a person or a team; none: those without one.")
-@click.option("--sort", metavar="COLUMN", help="-since (default), -held or -failed.")
+@click.option(
+    "--sort", metavar="COLUMN", help="-status_changed_at (default), -held, -failed or urgency."
+)
 @LIMIT
 @with_session
 def tasks(session: Session, *, application: str | None, limit: int, **filters: Any) -> None:
@@ -121,7 +124,12 @@ def tasks(session: Session, *, application: str | None, limit: int, **filters: A
 @click.command()
 @APPLICATION
 @click.option(
-    "--state", "-s", metavar="STATE", help="UNRESOLVED (default), RESOLVED, MUTED or all."
+    "--status",
+    "--state",
+    "-s",
+    "status",
+    metavar="STATUS",
+    help="UNRESOLVED (default), RESOLVED, MUTED or all.",
 )
 @click.option("--text", metavar="TEXT", help="In the class or in the message.")
 @click.option("--owner", metavar="NAME", help="Of a person or a team; none: those without one.")
@@ -136,7 +144,7 @@ def errors(session: Session, *, application: str | None, limit: int, **filters: 
         ("STATUS", "status"),
         ("COUNT", "count"),
         ("ENDED RUNS", "ended_runs"),
-        ("LAST SEEN", lambda row: age(row["last_seen"])),
+        ("LAST SEEN", lambda row: age(row["last_seen_at"])),
         ("OWNER", lambda row: row.get("owner")),
         ("STAGE", "stage"),
         ("CLASS", lambda row: short(row["exception_class"])),
@@ -212,7 +220,7 @@ def find(session: Session, *, text: str, application: str | None, limit: int) ->
 @click.command()
 @APPLICATION
 @TASK
-@click.option("--rollout", metavar="ID", help="The commands that a rollout has issued.")
+@click.option("--rollout", "part_of", metavar="ID", help="The commands that a rollout has issued.")
 @LIMIT
 @with_session
 def commands(
@@ -231,7 +239,7 @@ def commands(
         ("REASON", lambda row: output.message(row["reason"]) if row["reason"] else None),
     )
     filters["task"] = task_id(session, task)
-    if filters["rollout"] is None:
+    if filters["part_of"] is None:
         filters["parts"] = "false"
     print_list(session, "commands", columns, application, limit, "no commands yet", **filters)
 
@@ -246,7 +254,7 @@ def alerts(session: Session, *, application: str | None, resolved: bool, limit: 
     columns: tuple[Column, ...] = (
         ("ID", "id"),
         ("SEVERITY", lambda row: "critical" if row["critical"] else "warning"),
-        ("SINCE", lambda row: age(row["since"])),
+        ("SINCE", lambda row: age(row["began_at"])),
         ("RESOLVED", lambda row: age(row["resolved_at"]) if row["resolved_at"] else None),
         ("ALERT", lambda row: output.message(row["title"])),
         ("MESSAGES", _messages),

@@ -15,7 +15,7 @@ _CONDITION_COLUMNS: tuple[Column, ...] = (
     ("NEEDS ATTENTION", "cause"),
     ("APPLICATION", "application"),
     ("WHAT", "name"),
-    ("SINCE", lambda row: output.age(row["since"])),
+    ("SINCE", lambda row: output.age(row["began_at"])),
     ("WHY", lambda row: output.message(row["line"])),
 )
 
@@ -75,7 +75,11 @@ def _waiting(found: Json) -> str:
 def _part(part: Json) -> str:
     if part["up"]:
         return "up"
-    return f"down, last seen {output.age(part['last_seen'])} ago" if part["last_seen"] else "down"
+    return (
+        f"down, last seen {output.age(part['last_seen_at'])} ago"
+        if part["last_seen_at"]
+        else "down"
+    )
 
 
 def _application_columns(failed: dict[str, int]) -> tuple[Column, ...]:

@@ -1,4 +1,4 @@
-"""Commands for tasks, one by one or all with one cause: resume, skip, mend, restart and pause.
+"""Commands for tasks, one by one or all with one cause: resume, skip, edit, restart and pause.
 
 Some are for pipelines, too.
 """
@@ -99,7 +99,7 @@ def skip(session: Session, **options: Any) -> None:
 @_BULK
 @issue_options
 @with_session
-def mend(session: Session, *, patch: str, test: bool, **options: Any) -> None:
+def edit(session: Session, *, patch: str, test: bool, **options: Any) -> None:
     """Change the failed record of a PAUSED task, and resume the task with it.
 
     The record keeps its place. TASK is APPLICATION/PIPELINE/KEY, or the id of a task. It needs
@@ -111,7 +111,7 @@ def mend(session: Session, *, patch: str, test: bool, **options: Any) -> None:
             raise InvalidInput("--test is allowed with TASK, and without --drain")
         _issue(session, CommandKind.TEST_RECORD, options | {"wait": True}, more=more)
         return
-    _issue(session, CommandKind.MEND_RECORD, options, act=act, more=more)
+    _issue(session, CommandKind.EDIT_RECORD, options, act=act, more=more)
 
 
 @click.command()
@@ -157,7 +157,7 @@ def pause(
     """
     end: dict[str, Any] = {} if duration is None else {"duration_seconds": int(duration)}
     if until is not None:
-        end["until"] = until
+        end["pause_ends_at"] = until
     if pipeline is not None:
         options["task"] = task
         issue_for_pipeline(session, CommandKind.PAUSE_PIPELINE, pipeline, options, more=end)

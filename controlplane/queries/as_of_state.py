@@ -130,7 +130,7 @@ def groups(
     application: str | None,
     when: AsOf,
     *,
-    state: str | None = None,
+    status: str | None = None,
     text: str | None = None,
     cursor: str | None = None,
     limit: int = 50,
@@ -142,7 +142,7 @@ def groups(
         each
         for then in _states(application, when)
         for each in then.groups.values()
-        if state in (None, each.status.value)
+        if status in (None, each.status.value)
         and (part is None or part in each.exception_class.lower() or part in each.message.lower())
     ]
     return _page(rows, _group_order, before, limit)
@@ -252,7 +252,7 @@ def _wanted(state: StreamState, wanted: TaskFilter) -> list[TaskState]:
         each
         for each in state.tasks.values()
         if wanted.pipeline in (None, each.id.pipeline)
-        and wanted.state in (None, _status(each, ended))
+        and wanted.status in (None, _status(each, ended))
         and (not wanted.live or live_checkpoints.pipeline_key(each.id) in live_keys)
     ]
 

@@ -1,4 +1,4 @@
-"""Edit the record that stopped a task; the difference is the JSON Patch of MEND_RECORD."""
+"""Edit the record that stopped a task; the difference is the JSON Patch of EDIT_RECORD."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _dialog(
         "patch": patch,
         "recipient": command_delivery.recipient(detail.thread, live),
         "afterwards": queries.after_command(
-            application, CommandKind.MEND_RECORD, [detail.state.id]
+            application, CommandKind.EDIT_RECORD, [detail.state.id]
         ),
         "test_button": buttons.for_task(who, detail, queries.application(application).state)[
             CommandKind.TEST_RECORD
@@ -99,7 +99,7 @@ def issue(request: HttpRequest, who: Person, digest: str) -> HttpResponse:
     url = reverse("command", args=[id])
     act = partial(
         actions.command_task,
-        CommandKind.MEND_RECORD,
+        CommandKind.EDIT_RECORD,
         digest,
         actor=who.name,
         reason=reason,

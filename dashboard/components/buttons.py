@@ -137,7 +137,7 @@ def after_failed_record(of_task: Mapping[str, TaskButton]) -> list[TaskButton]:
 def _not_editable(detail: TaskDetail) -> str:
     """Return why a page cannot edit the record at which a task stopped; empty: it can."""
     refusal = of_failure(detail.failure).refusal
-    return refusal and f"{refusal}; “arrester mend” and REST change the record by a JSON Patch"
+    return refusal and f"{refusal}; “arrester edit” and REST change the record by a JSON Patch"
 
 
 def state_of(

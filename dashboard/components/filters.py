@@ -45,7 +45,7 @@ def of_groups(parameters: Mapping[str, str], *, now: datetime) -> queries.GroupF
     return queries.GroupFilter(
         **_given(parameters, "application", "stage", "text", "owner"),
         **_times(parameters, now),
-        state=None if state == ALL else state,
+        status=None if state == ALL else state,
         exception_class=parameters.get("class") or None,
     )
 
@@ -63,8 +63,8 @@ def of_commands(parameters: Mapping[str, str]) -> dict[str, Any]:
     rollout = uuid("rollout", parameters)
     return {
         "application": parameters.get("application") or None,
-        "state": None if state == OPEN else state,
-        "rollout": rollout,
+        "status": None if state == OPEN else state,
+        "part_of": rollout,
         "open": state == OPEN,
         "parts": rollout is not None,
     }
@@ -139,10 +139,14 @@ def of_pipelines(parameters: Mapping[str, str]) -> queries.PipelineFilter:
 
 def of_tasks(parameters: Mapping[str, str]) -> queries.TaskFilter:
     """Return the filter of tasks: by default those of live checkpoints."""
-    given = _given(parameters, "application", "pipeline", "state", "key", "cause", "owner")
-    if given["state"] not in (None, *queries.TASK_STATES):
-        raise InvalidValue("state", given["state"], ", ".join(queries.TASK_STATES))
-    return queries.TaskFilter(**given, live=live_only(parameters))
+    state = parameters.get("state") or None
+    if state not in (None, *queries.TASK_STATES):
+        raise InvalidValue("state", state, ", ".join(queries.TASK_STATES))
+    return queries.TaskFilter(
+        **_given(parameters, "application", "pipeline", "key", "cause", "owner"),
+        status=state,
+        live=live_only(parameters),
+    )
 
 
 def live_only(parameters: Mapping[str, str]) -> bool:

@@ -112,7 +112,7 @@ def _redrive(command: CommandState) -> dict[str, Any]:
         return {}
     records = command.redrive.records
     ends = wave_ends(records, waves=command.redrive.waves)
-    parts = queries.commands(rollout=command.id, limit=_MOST_SLICES).rows
+    parts = queries.commands(part_of=command.id, limit=_MOST_SLICES).rows
     slices = sorted((each.slice.first, each) for each in parts if each.slice is not UNSET)
     return {
         "redrive": progress,

@@ -73,12 +73,12 @@ def show_all(request: HttpRequest, who: Person, *, notice: Notice | None = None)
     groups = queries.groups(wanted, sort=sort, cursor=request.GET.get("after"))
     stopped = queries.stopped_by_group(groups.rows)
     counts = queries.group_counts(wanted)
-    total = counts[wanted.state] if wanted.state else counts.total()
+    total = counts[wanted.status] if wanted.status else counts.total()
     owners = queries.owners()
     context = filters.form(request.GET, filters.GROUP_FIELDS) | {
-        "acts": buttons.for_groups(wanted.state),
+        "acts": buttons.for_groups(wanted.status),
         "states": _choices(wanted, counts),
-        "shown_state": wanted.state,
+        "shown_state": wanted.status,
         "total": total,
         "elsewhere_count": counts.total() - total,
         "stages": queries.stages(wanted.application),
@@ -102,11 +102,11 @@ def _choices(wanted: queries.GroupFilter, counts: dict[str, int]) -> list[StateC
     total = sum(counts.values())
     choices = [
         StateChoice(
-            each.value, each.value.capitalize(), counts[each.value], wanted.state == each.value
+            each.value, each.value.capitalize(), counts[each.value], wanted.status == each.value
         )
         for each in GroupStatus
     ]
-    return [*choices, StateChoice(filters.ALL, "All", total, wanted.state is None)]
+    return [*choices, StateChoice(filters.ALL, "All", total, wanted.status is None)]
 
 
 @for_people

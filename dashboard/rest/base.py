@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from inspect import getdoc
 from typing import Any, ClassVar, TypeVar, cast
@@ -198,6 +199,17 @@ def values(form: SerializerClass, given: Any) -> dict[str, Any]:
     return values_of_form
 
 
+@contextmanager
+def renamed(names: Mapping[str, str]) -> Iterator[None]:
+    """Give the invalid values of the domain the names that requests of REST have."""
+    try:
+        yield
+    except InvalidValue as error:
+        if error.name not in names:
+            raise
+        raise InvalidValue(names[error.name], error.value, error.allowed) from None
+
+
 def owners_of(serializer: serializers.BaseSerializer[Any]) -> queries.Owners:
     """Return the owner rules, which are read once for each answer."""
     context = cast(dict[str, queries.Owners], serializer.context)
@@ -266,9 +278,6 @@ class ListView(RestView):
     row: ClassVar[SerializerClass]
     page: ClassVar[SerializerClass | None] = None
     operation_id: ClassVar[str | None] = None
-    #: Whether an unknown application is 404: an empty list for a misspelt name would look like
-    #: success.
-    checks_application: ClassVar[bool] = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Describe the endpoint."""
@@ -293,12 +302,14 @@ class ListView(RestView):
     def get(self, request: Request, **key: Any) -> Response:
         """Return a page of the list."""
         wanted = values(self.query, request.query_params)
-        if self.checks_application and "application" in wanted:
-            queries.check_known(wanted["application"])
+        application = wanted.get("application")
         as_of = pop_as_of(wanted)
         if as_of is not None:
             wanted["as_of"] = as_of
         filters = () if self.query.struct is None else (pop_filter(self.query, wanted),)
         found = self.find(*filters, **key, **wanted)
+        if application is not None and not found.rows:
+            # For a misspelt name an empty list would look like success.
+            queries.check_known(application)
         page = self.page or page_of(self.row)
         return Response(page(found, context=self.context(found.rows, as_of)).data)

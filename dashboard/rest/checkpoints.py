@@ -42,14 +42,14 @@ class LiveField(serializers.BooleanField):
         return queries.pipeline_key(value) in checkpoints.live
 
 
-class NoRunSinceField(serializers.DateTimeField):
-    """Since when no run uses the checkpoint of a run, or of a task's id.
+class LastRunEndedField(serializers.DateTimeField):
+    """When the last run on the checkpoint of a run, or of a task's id, ended.
 
     The serializer's context has `checkpoints`.
     """
 
     def __init__(self, source: str) -> None:
-        text = "Since when no run uses its checkpoint; null while one does."
+        text = "When the last run on its checkpoint ended; null while one runs."
         super().__init__(source=source, read_only=True, allow_null=True, help_text=text)
 
     def to_representation(self, value: Any) -> Any:

@@ -16,7 +16,11 @@ ROLLOUT_FIELDS = ("fingerprint", "waves", "observe_seconds", "tasks_per_minute")
 OF_KEY = ("application", "pipeline", "key")
 _OF_EVERY_KIND = {"id", "kind", "dry_run", "reason"}
 #: The fields that have another name in a request of the domain.
-_NAMES = {"target": "position", "duration": "duration_seconds"}
+NAMES = {
+    "target": "resume_position",
+    "until": "pause_ends_at",
+    "duration": "duration_seconds",
+}
 
 
 def names_of(subject: Subject) -> tuple[str, ...]:
@@ -37,7 +41,7 @@ def names_of(subject: Subject) -> tuple[str, ...]:
 def fields_of(kind: CommandKind) -> set[str]:
     """Return the names of the fields that a kind of command has."""
     row = KINDS[kind]
-    fields = {_NAMES.get(name, name) for name in row.fields}
+    fields = {NAMES.get(name, name) for name in row.fields}
     if "key" in row.fields:
         fields |= set(OF_KEY)
     if row.subject is Subject.TASKS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
@@ -30,7 +31,23 @@ class RolloutSerializer(IfSet, StructSerializer):
         fields = ("fingerprint", "tasks", "waves", "observe_seconds", "tasks_per_minute")
 
 
+class PatchField(serializers.ListField):
+    """A stored JSON Patch; null without one."""
+
+    child = serializers.DictField()
+
+    def to_representation(self, data: Any) -> Any:
+        """Return the operations."""
+        return json.loads(data)
+
+
+class StoredPatchField(IfSet, PatchField):
+    """A stored JSON Patch that may be unset."""
+
+
 class RedriveSerializer(IfSet, StructSerializer):
+    patch = PatchField(allow_null=True, help_text="The JSON Patch of each record.")
+
     class Meta:
         struct = Redrive
         fields = ("records", "waves", "records_per_minute", "patch")
@@ -52,6 +69,10 @@ class CommandSerializer(StructSerializer):
     test = RecordTestSerializer(
         allow_null=True, help_text="A test of a record: the result; null: there is none yet."
     )
+    patch = StoredPatchField(
+        allow_null=True,
+        help_text=f"{kinds_with('patch')}: the JSON Patch of the record that stopped each task.",
+    )
     force = serializers.SerializerMethodField(
         help_text="A shutdown: whether Spark jobs in progress are cancelled."
     )
@@ -61,18 +82,22 @@ class CommandSerializer(StructSerializer):
         struct = CommandState
         fields = (
             *("id", "kind", "application", "task", "actor", "reason", "status", "position"),
-            *("target", "patch", "pipeline", "stage", "answer", "until", "rollout", "redrive"),
+            *("resume_position", "patch", "pipeline", "stage", "answer", "pause_ends_at"),
+            *("rollout", "redrive"),
             *("part_of", "force", "issued_at", "delivered_at", "finished_at", "expires_at"),
             *("outcome", "test", "deliveries", "sequence"),
         )
-        sources = {"task": "task.digest", "until": "paused_until"}
+        sources = {
+            "task": "task.digest",
+            "pause_ends_at": "paused_until",
+            "resume_position": "target",
+        }
         help = {
-            "target": f"{kinds_with('position')}: the position at which the task resumes.",
-            "patch": f"{kinds_with('patch')}: the JSON Patch of the record that stopped each task.",
+            "resume_position": f"{kinds_with('resume_position')}: where the task resumes.",
             "pipeline": f"{kinds_with('pipeline')}, redrives: the pipeline.",
             "stage": f"{kinds_with('stage')}: the stage.",
             "answer": f"{kinds_with('answer')}: the answer to failures; null: as in the code.",
-            "until": f"{kinds_with('until')}: the end of the pause; null: a person ends it.",
+            "pause_ends_at": f"{kinds_with('pause_ends_at')}: its end; null: a person ends it.",
             "part_of": "The rollout or redrive that issued it.",
         }
 
@@ -84,7 +109,8 @@ class CommandSerializer(StructSerializer):
 class NextStopSerializer(StructSerializer):
     class Meta:
         struct = NextStop
-        fields = ("at", "position", "stops")
+        fields = ("stopped_at", "position", "stops")
+        sources = {"stopped_at": "at"}
 
 
 class VerdictSerializer(StructSerializer):

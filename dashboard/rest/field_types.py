@@ -37,6 +37,22 @@ class ListedChoiceField(serializers.ChoiceField):
         super().fail(key, **kwargs)
 
 
+class SortField(ListedChoiceField):
+    """The order of a list: `orders` has each order by its public name."""
+
+    def __init__(self, orders: Mapping[str, str], *, default: str, **options: Any) -> None:
+        self._orders = orders
+        super().__init__([*orders], required=False, default=default, **options)
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Return the order."""
+        return self._orders[str(super().to_internal_value(data))]
+
+    def get_default(self) -> Any:
+        """Return the order if the request has none."""
+        return self._orders[str(super().get_default())]
+
+
 class MomentField(serializers.DateTimeField):
     """A time; the error for an invalid one shows the formats."""
 

@@ -121,7 +121,7 @@ _ROWS: Final[tuple[Kind, ...]] = (
         fields=("target",),
     ),
     TaskKind(
-        kind=CommandKind.MEND_RECORD, label="Edit record and resume", slug="mend", icon="arrow",
+        kind=CommandKind.EDIT_RECORD, label="Edit record and resume", slug="mend", icon="arrow",
         how=ResumeHow.MEND, refusal=task_refusals.resume_refusal, needs_reason=True, since=4,
         fields=("patch",),
     ),
@@ -155,8 +155,8 @@ _ROWS: Final[tuple[Kind, ...]] = (
         recipients=to.no_instance, needs_reason=True, since=1,
     ),
     Kind(
-        kind=CommandKind.MEND_RECORDS, label="Edit records and resume tasks",
-        subject=Subject.TASKS, applied_by=AppliedBy.PARTS, part=CommandKind.MEND_RECORD,
+        kind=CommandKind.EDIT_RECORDS, label="Edit records and resume tasks",
+        subject=Subject.TASKS, applied_by=AppliedBy.PARTS, part=CommandKind.EDIT_RECORD,
         recipients=to.no_instance, needs_reason=True, since=1, fields=("patch",),
     ),
     Kind(

@@ -19,7 +19,7 @@ class CommandKind(StrEnum):
     SKIP_RECORD = "SKIP_RECORD"
     RESUME_AT = "RESUME_AT"
     #: The record that stopped the task is changed by a JSON Patch, and the task resumes with it.
-    MEND_RECORD = "MEND_RECORD"
+    EDIT_RECORD = "EDIT_RECORD"
     #: The steps run once on the record that stopped the task, which a JSON Patch may change, and
     #: nothing else happens.
     TEST_RECORD = "TEST_RECORD"
@@ -33,7 +33,7 @@ class CommandKind(StrEnum):
     #: The server issues them task by task: rollouts.
     RESUME_TASKS = "RESUME_TASKS"
     SKIP_RECORDS = "SKIP_RECORDS"
-    MEND_RECORDS = "MEND_RECORDS"
+    EDIT_RECORDS = "EDIT_RECORDS"
     RESTART_TASKS = "RESTART_TASKS"
     #: The server issues REDRIVE_RECORDS for some of its dead letters after the other.
     REDRIVE = "REDRIVE"
@@ -109,7 +109,7 @@ class CommandIssued(Data, frozen=True, kw_only=True, tag=True):
     position: Position | None = None
     #: For RESUME_AT: the position at which the task continues.
     target: Position | None = None
-    #: For MEND_RECORD, MEND_RECORDS and tests: the JSON Patch.
+    #: For EDIT_RECORD, EDIT_RECORDS and tests: the JSON Patch.
     patch: str | None = None
     #: For SET_POLICY: the answer to failures of the stage; None: the author's.
     stage: str | None = None

@@ -211,7 +211,7 @@ def test_a_skip_asks_about_a_record_that_nothing_stores(arrester: Arrester, stor
     assert "skipped records  LOST" in arrester(*skip, "--dry-run").out
     assert (
         "The changed record is processed in place of the failed one, which is only in the log"
-        in (arrester("mend", *skip[1:], "--patch", '[{"op": "remove", "path": "/value"}]').err)
+        in (arrester("edit", *skip[1:], "--patch", '[{"op": "remove", "path": "/value"}]').err)
     )
     assert queries.commands().rows == ()
 
@@ -340,7 +340,7 @@ def test_wrong_values_are_one_line_and_change_nothing(
         (("apps", "--url", away), 4, [away, "Connection refused"]),
         (("apps", "--url", f"{server}/nowhere"), 1, ["404", "the URL of an Arrester server"]),
         (("apps", "--token", "a" * 40), 2, ["token", "…aaaa", server, "arrester login"]),
-        (("tasks", "--state", "SLEEPY"), 2, ["state", "'SLEEPY'", "RUNNING, PAUSED"]),
+        (("tasks", "--state", "SLEEPY"), 2, ["status", "'SLEEPY'", "RUNNING, PAUSED"]),
         (("tasks", "--limit", "few"), 2, ["--limit", "'few'", "from 1 to 1,000,000"]),
         (("failures", "--since", "yesterday"), 2, ["since", "'yesterday'", "ISO 8601"]),
         (("pause", "flights/delays/JFK", "--for", "10x"), 2, ["--for", "'10x'", "10m"]),
@@ -349,9 +349,9 @@ def test_wrong_values_are_one_line_and_change_nothing(
         ((*skip, "--yes"), 2, ["--reason is missing"]),
         ((*skip, "--reason", "x"), 2, ["Skip the failed record of flights/delays/JFK", "--yes"]),
         ((*skip, "-r", "x", "-y", "--token", viewer), 1, ["requires the role operator"]),
-        (("mend", "flights/delays/JFK", "--patch", "[", "-r", "x"), 2, ["--patch '['"]),
+        (("edit", "flights/delays/JFK", "--patch", "[", "-r", "x"), 2, ["--patch '['"]),
         (
-            ("mend", "--error", TYPO.fingerprint, "--patch", "[]", "-r", "x", "-y"),
+            ("edit", "--error", TYPO.fingerprint, "--patch", "[]", "-r", "x", "-y"),
             2,
             ["JSON Patch"],
         ),

@@ -28,6 +28,8 @@ from arrester.domain.state.error_groups import GroupAct, GroupRequest
 from arrester.domain.wire.signed_messages import parse_keys
 from tests.dashboard.story import NA, RECORD, TYPO, Story, failure
 
+#: The fields of forms that have another name in REST.
+NAMES = {"position": "resume_position"}
 FULL = failure("produce", "app.Full", "no room")
 BROKEN = failure("process:b", "app.Broken", "broken")
 LATE = failure("process:l", "app.Late", "too late")
@@ -176,7 +178,7 @@ def _of_tasks(story: Story) -> list[UserAction]:
             ],
             rest=(
                 "/api/v1/commands",
-                {"kind": "MEND_RECORD", "task": mend.digest, "patch": patch} | reason,
+                {"kind": "EDIT_RECORD", "task": mend.digest, "patch": patch} | reason,
             ),
         ),
         UserAction(
@@ -234,7 +236,11 @@ def _task(
         url=url,
         form={"id": str(uuid4())} | (more or {}),
         steps=steps,
-        rest=("/api/v1/commands", {"kind": kind, "task": digest} | (more or {})),
+        rest=(
+            "/api/v1/commands",
+            {"kind": kind, "task": digest}
+            | {NAMES.get(name, name): value for name, value in (more or {}).items()},
+        ),
     )
 
 

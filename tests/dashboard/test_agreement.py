@@ -74,7 +74,7 @@ def test_tasks_of_an_older_checkpoint_are_counted_nowhere(
     assert len(stored) == 6 and len(live) == 3
 
     assert set(rows(operator, f"{reverse('tasks')}?state=PAUSED")) == live
-    assert set(listed(operator, "/api/v1/tasks?state=PAUSED")) == live
+    assert set(listed(operator, "/api/v1/tasks?status=PAUSED")) == live
     assert set(listed(operator, "/api/v1/held")) == live
     summary = operator.get("/api/v1/applications/flights").json()
     assert (summary["paused"], summary["held"]) == (3, 15)
@@ -150,7 +150,7 @@ def test_a_task_without_a_run_is_shown_as_such_and_can_be_dismissed(
     assert set(ended) == {queries.pipeline_key(older.task(None))}
     for url in ("/api/v1/tasks?checkpoints=all", f"/api/v1/tasks/{gone}"):
         answer = operator.get(url).json()
-        since = {each["id"]: each["no_run_since"] for each in answer.get("results", [answer])}
+        since = {each["id"]: each["last_run_ended_at"] for each in answer.get("results", [answer])}
         assert datetime.fromisoformat(since[gone] or "") in ended.values()
         assert list(since.values()).count(None) == (3 if len(since) > 1 else 0)
     assert text(operator, f"{reverse('tasks')}?checkpoints=all").count("No run since") == 3
@@ -183,7 +183,7 @@ def test_a_task_without_a_run_is_shown_as_such_and_can_be_dismissed(
     assert [each["command"] is None for each in results] == [True, False]
     assert "instance spark-driver-1 runs delays" in results[0]["refused"]
     before = queries.application("flights")
-    assert listed(operator, "/api/v1/tasks?checkpoints=all&state=DISMISSED") == [gone]
+    assert listed(operator, "/api/v1/tasks?checkpoints=all&status=DISMISSED") == [gone]
     assert rows(operator, f"{reverse('tasks')}?checkpoints=all&state=DISMISSED") == [gone]
     page = text(operator, reverse("task", args=[gone]))
     assert "DISMISSED" in page and "by ana: moved" in page and "Dismiss task…" not in page
@@ -292,8 +292,9 @@ def test_page_and_rest_list_the_same_error_groups_by_default(
     ):
         wanted = {each.fingerprint for each in marks}
         page = operator.get(f"{reverse('errors')}?{state}").content.decode()
+        rest = state.replace("state=", "status=")
         assert set(re.findall(r'<tr id="group-flights-([^"]*)"', page)) == wanted
-        for url in (f"/api/v1/errors?{state}", f"/api/v1/errors?{state}&{end}"):
+        for url in (f"/api/v1/errors?{rest}", f"/api/v1/errors?{rest}&{end}"):
             found = operator.get(url).json()["results"]
             assert {each["fingerprint"] for each in found} == wanted, url
 
@@ -324,8 +325,8 @@ def test_each_status_names_its_thing(flights: Story, operator: Client) -> None:
     assert "1 task without a run No live instance" in page
     assert "EWR NO RUN" in page
     assert "task RUNNING" not in page
-    assert operator.get("/api/v1/tasks?state=RUNNING").json()["results"] == []
-    waiting = operator.get("/api/v1/tasks?state=NO_RUN").json()["results"]
+    assert operator.get("/api/v1/tasks?status=RUNNING").json()["results"] == []
+    waiting = operator.get("/api/v1/tasks?status=NO_RUN").json()["results"]
     assert [each["key"] for each in waiting] == ["EWR"]
     rest = operator.get("/api/v1/applications/flights").json()
     assert (rest["running"], rest["no_run"], rest["paused"]) == (0, 1, 1)
@@ -350,15 +351,15 @@ def test_a_retry_that_fails_again_does_not_restart_the_age(
     order = [other.digest, task.digest]
     assert [each.digest.hex for each in models.Task.objects.order_by("-since")] == order
     assert rows(operator, f"{reverse('tasks')}?state=PAUSED") == order[::-1]
-    assert listed(operator, "/api/v1/tasks?state=PAUSED") == order
+    assert listed(operator, "/api/v1/tasks?status=PAUSED") == order
     end = queries.log_positions()["flights"]
     assert listed(operator, f"/api/v1/tasks?application=flights&as_of=@{end}") == order
     assert [each.id for each in queries.paused("flights").tasks] == [task, other]
     [stopped] = conditions.needing_attention(now=now)
     assert (stopped.since, stopped.count) == (models.Task.objects.earliest("since").since, 2)
     rest = operator.get(f"/api/v1/tasks/{task.digest}").json()
-    assert datetime.fromisoformat(rest["first_stopped"]) == state.first_stopped
-    assert datetime.fromisoformat(rest["since"]) == state.since
+    assert datetime.fromisoformat(rest["first_stopped_at"]) == state.first_stopped
+    assert datetime.fromisoformat(rest["status_changed_at"]) == state.since
     page = text(operator, reverse("task", args=[task.digest]))
     assert "First PAUSED since" in page and "2nd attempt failed" in page
     assert "2nd attempt" in text(operator, reverse("tasks"))

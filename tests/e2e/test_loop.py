@@ -208,7 +208,7 @@ def check_page_counts(stack: Stack, page: Page, *, failed: int) -> None:
 def check_never_interrupted(stack: Stack, key: str) -> None:
     """Check that a task no record of which asked for a person has run all the time."""
     task = stack.task(key)
-    assert (task["status"], task["since"], task["held"]) == ("RUNNING", None, 0)
+    assert (task["status"], task["status_changed_at"], task["held"]) == ("RUNNING", None, 0)
 
 
 def shut_down(stack: Stack, page: Page) -> None:

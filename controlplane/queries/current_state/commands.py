@@ -44,8 +44,12 @@ def commands(
     application: str | None = None,
     *,
     task: str | None = None,
-    state: str | None = None,
-    rollout: UUID | None = None,
+    status: str | None = None,
+    kind: str | None = None,
+    actor: str | None = None,
+    part_of: UUID | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
     open: bool = False,
     parts: bool = True,
     cursor: str | None = None,
@@ -53,13 +57,24 @@ def commands(
 ) -> Page[CommandState]:
     """Return commands (of an application, a task by its digest, a rollout), newest first.
 
-    With `open` only those without a final status. Without `parts`, a redrive is one command: those
-    that it has issued are left out.
+    `since` and `until` (exclusive) limit the time at which a command was issued. With `open` only
+    those without a final status. Without `parts`, a redrive is one command: those that it has
+    issued are left out.
     """
     before = paging.unpack(cursor, tuple[datetime, UUID])
     digest = None if task is None else task_id(task)
-    equal = {"application": application, "task": digest, "status": state, "part_of": rollout}
+    equal = {
+        "application": application,
+        "task": digest,
+        "status": status,
+        "kind": kind,
+        "actor": actor,
+        "part_of": part_of,
+    }
     where, parameters = sql.where(equal, "issued_at, id", before)
+    for limit_of_time, moment in (("issued_at >= %s", since), ("issued_at < %s", until)):
+        if moment is not None:
+            where, parameters = f"{where} AND {limit_of_time}", [*parameters, moment]
     if not parts:
         where, parameters = f"{where} AND kind <> %s", [*parameters, _PART]
     rows = row_mapping.COMMANDS.load(

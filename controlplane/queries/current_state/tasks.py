@@ -52,7 +52,7 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: str | None = None
     #: A task's status, or NO_RUN for a RUNNING one whose checkpoint no run uses: it is not among
     #: the RUNNING ones.
-    state: str | None = None
+    status: str | None = None
     #: The fingerprint of the error group at which a task is or was stopped.
     cause: str | None = None
     #: The beginning of a task's key.
@@ -180,12 +180,12 @@ def tasks_of_each(wanted: TaskFilter, *, most: int) -> list[TaskState]:
 
 def _where(wanted: TaskFilter) -> tuple[str, list[Any]]:
     """Return the condition of a filter as SQL, and its parameters."""
-    by_run = wanted.state in (TaskStatus.RUNNING, NO_RUN)
+    by_run = wanted.status in (TaskStatus.RUNNING, NO_RUN)
     where, parameters = sql.where(
         {
             "application": wanted.application,
             "pipeline": wanted.pipeline,
-            "status": TaskStatus.RUNNING.value if by_run else wanted.state,
+            "status": TaskStatus.RUNNING.value if by_run else wanted.status,
             "fingerprint": wanted.cause,
         }
     )
@@ -199,7 +199,7 @@ def _where(wanted: TaskFilter) -> tuple[str, list[Any]]:
         shown = live(threads) if wanted.live else threads
         if by_run:
             instances = live_checkpoints.instances_of(shown)
-            runs = wanted.state == TaskStatus.RUNNING
+            runs = wanted.status == TaskStatus.RUNNING
             shown = [each for each in shown if (no_run_since(each, instances) is None) is runs]
         where = f"{where} AND {live_checkpoints.OF_THREADS}"
         parameters = [*parameters, *live_checkpoints.columns_of(shown)]

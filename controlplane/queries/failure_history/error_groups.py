@@ -53,7 +53,7 @@ class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     application: str | None = None
     #: A group's status.
-    state: str | None = None
+    status: str | None = None
     stage: str | None = None
     exception_class: Annotated[str | None, Meta(description="With or without its package.")] = None
     text: Annotated[
@@ -203,7 +203,7 @@ def _ends(state: GroupState) -> tuple[StoredEvent, ...]:
 
 def group_counts(wanted: GroupFilter | None = None) -> Counter[str]:
     """Return the number of groups in each state, regardless of the state in `wanted`."""
-    conditions, parameters = _where(msgspec.structs.replace(wanted or GroupFilter(), state=None))
+    conditions, parameters = _where(msgspec.structs.replace(wanted or GroupFilter(), status=None))
     statement = (
         f"SELECT status, count(*) FROM error_group WHERE {' AND '.join(conditions)} GROUP BY 1"
     )
@@ -213,7 +213,7 @@ def group_counts(wanted: GroupFilter | None = None) -> Counter[str]:
 def _where(wanted: GroupFilter) -> tuple[list[str], list[Any]]:
     conditions = ["first_seen IS NOT NULL"]
     parameters: list[Any] = []
-    equal = {"application": wanted.application, "status": wanted.state, "stage": wanted.stage}
+    equal = {"application": wanted.application, "status": wanted.status, "stage": wanted.stage}
     for column, value in equal.items():
         if value is not None:
             conditions.append(f"{column} = %s")

@@ -32,16 +32,16 @@ class AuditQuerySerializer(base.PageQuerySerializer):
 
 
 class ActSerializer(serializers.Serializer[Any]):
-    """An act of a person; for an account, `application` and `position` are null."""
+    """An act of a person; for an account, `application` and `sequence` are null."""
 
-    at = serializers.DateTimeField()
+    occurred_at = serializers.DateTimeField(source="at")
     actor = serializers.CharField(allow_null=True)
     kind = serializers.CharField(help_text="The event's name, or the act on an account.")
     application = serializers.CharField(allow_null=True)
     about = serializers.CharField(help_text="The object of the act.")
     what = serializers.CharField(help_text="The details of the act.")
-    position = serializers.IntegerField(
-        allow_null=True, help_text="The log position of the act's event."
+    sequence = serializers.IntegerField(
+        source="position", allow_null=True, help_text="The log position of the act's event."
     )
     status = serializers.ChoiceField(
         field_types.choices(CommandStatus),

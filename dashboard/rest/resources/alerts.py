@@ -53,7 +53,7 @@ class AlertSerializer(serializers.Serializer[Any]):
     count = serializers.IntegerField(help_text="Affected tasks or records.")
     pipeline = serializers.CharField(allow_null=True)
     fingerprint = serializers.CharField(allow_null=True)
-    since = serializers.DateTimeField()
+    began_at = serializers.DateTimeField(source="since")
     opened_at = serializers.DateTimeField()
     resolved_at = serializers.DateTimeField(allow_null=True)
     acknowledged_at = serializers.DateTimeField(allow_null=True)
@@ -76,7 +76,6 @@ class AlertsView(base.ListView):
 
     query = AlertQuerySerializer
     row = AlertSerializer
-    checks_application = False
 
     def find(self, **wanted: Any) -> queries.Page[Alert]:
         """List alerts, newest first, with their messages."""

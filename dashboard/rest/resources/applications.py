@@ -20,8 +20,8 @@ from arrester.dashboard.rest import base
 from arrester.dashboard.rest.checkpoints import (
     LIVE,
     CheckpointsField,
+    LastRunEndedField,
     LiveField,
-    NoRunSinceField,
 )
 from arrester.dashboard.rest.problems import PAST
 from arrester.dashboard.rest.resources.failures import FailureFieldSerializer
@@ -51,11 +51,11 @@ class ApplicationSerializer(StructSerializer):
     class Meta:
         struct = queries.Summary
         fields = (
-            *("state.name", "state.status", "state.since", "state.reason", "state.actor"),
+            *("state.name", "state.status", "status_changed_at", "state.reason", "state.actor"),
             *("state.failed", "state.last_event_at", "running", "no_run", "paused", "dead", "held"),
-            *("instances", "lost", "groups", "open_commands", "position"),
+            *("instances", "lost", "groups", "open_commands", "state.sequence"),
         )
-        sources = {"position": "state.sequence"}
+        sources = {"status_changed_at": "state.since"}
 
     def get_attention(self, summary: queries.Summary) -> int | None:
         """Return the number of conditions of an application."""
@@ -71,9 +71,10 @@ class InstanceSerializer(StructSerializer):
     class Meta:
         struct = InstanceState
         fields = (
-            *("id", "application", "status", "lost", "since", "started_at", "host", "pid"),
-            *("versions", "spark_ui", "reason", "failure", "sequence"),
+            *("id", "application", "status", "lost", "status_changed_at", "started_at", "host"),
+            *("pid", "versions", "spark_ui", "reason", "failure", "sequence"),
         )
+        sources = {"status_changed_at": "since"}
 
 
 class InstanceQuerySerializer(base.AsOfQuerySerializer):
@@ -85,7 +86,8 @@ class InstanceQuerySerializer(base.AsOfQuerySerializer):
 class InProgressSerializer(StructSerializer):
     class Meta:
         struct = InProgress
-        fields = ("pipeline", "input", "phase", "since")
+        fields = ("pipeline", "input", "phase", "began_at")
+        sources = {"began_at": "since"}
 
 
 class RunningSerializer(StructSerializer):
@@ -97,9 +99,11 @@ class RunningSerializer(StructSerializer):
         struct = queries.RunningInstance
         fields = (
             *("state.id", "state.application", "state.host", "state.pid", "state.status"),
-            *("state.lost", "state.started_at", "state.versions", "state.spark_ui", "heard_at"),
-            *("skew_seconds", "spooled", "spool_bytes", "spool_since", "counted_only"),
+            *("state.lost", "state.started_at", "state.versions", "state.spark_ui"),
+            *("last_heartbeat_at", "skew_seconds", "spooled", "spool_bytes", "oldest_spooled_at"),
+            "counted_only",
         )
+        sources = {"last_heartbeat_at": "heard_at", "oldest_spooled_at": "spool_since"}
 
 
 class RunningQuerySerializer(base.ApplicationQuerySerializer):
@@ -117,7 +121,8 @@ class StagePolicySerializer(StructSerializer):
 class StageCommandedSerializer(StructSerializer):
     class Meta:
         struct = StageCommanded
-        fields = ("name", "answer", "actor", "reason", "since")
+        fields = ("name", "answer", "actor", "reason", "set_at")
+        sources = {"set_at": "since"}
 
 
 class PolicySerializer(StructSerializer):
@@ -139,15 +144,15 @@ class PolicySerializer(StructSerializer):
 class ToleranceUsageSerializer(StructSerializer):
     """The most records that one task of the run has skipped; 0 without a limit."""
 
-    window_start = serializers.SerializerMethodField(
+    window_began_at = serializers.SerializerMethodField(
         help_text="The newest window with a skipped record."
     )
 
     class Meta:
         struct = MostToleranceUsed
-        fields = ("total", "task", "window_start", "in_window", "window_task")
+        fields = ("total", "task", "window_began_at", "in_window", "window_task")
 
-    def get_window_start(self, usage: MostToleranceUsed) -> datetime | None:
+    def get_window_began_at(self, usage: MostToleranceUsed) -> datetime | None:
         """Return the start of the window; None if no record was skipped."""
         return moment(usage.window_start_ms) if usage.in_window else None
 
@@ -161,21 +166,23 @@ class ThreadQuerySerializer(base.AsOfQuerySerializer):
 class ThreadSerializer(StructSerializer):
     failure = FailureFieldSerializer(allow_null=True)
     policy = PolicySerializer(allow_null=True, help_text="Null: the agent does not report it.")
-    spent = ToleranceUsageSerializer()
+    tolerance_usage = ToleranceUsageSerializer(source="spent")
     pause = PipelinePauseSerializer(
         source="paused",
         allow_null=True,
         help_text="The pause of the pipeline; of an ended run: the next one starts PAUSED.",
     )
     live = LiveField(source="*")
-    no_run_since = NoRunSinceField(source="*")
+    last_run_ended_at = LastRunEndedField(source="*")
 
     class Meta:
         struct = ThreadState
         fields = (
-            *("application", "pipeline", "checkpoint", "epoch", "status", "instance", "since"),
-            *("reason", "failure", "policy", "described_at", "spent", "pause", "sequence"),
+            *("application", "pipeline", "checkpoint", "epoch", "status", "instance"),
+            *("status_changed_at", "reason", "failure", "policy", "described_at"),
+            *("tolerance_usage", "pause", "sequence"),
         )
+        sources = {"status_changed_at": "since", "tolerance_usage": "spent"}
 
 
 class ApplicationsView(base.ListView):

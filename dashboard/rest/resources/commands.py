@@ -17,6 +17,7 @@ from rest_framework.response import Response
 from arrester.controlplane import actions, queries
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.command_fields import (
+    NAMES,
     OF_KEY,
     ROLLOUT_FIELDS,
     check_fields,
@@ -37,7 +38,7 @@ from arrester.domain.commands.verdict import Verdict
 from arrester.domain.errors import InvalidValue
 from arrester.domain.events import CommandKind, Rollout, StageAnswer
 from arrester.domain.identity.names import TaskId
-from arrester.domain.state.states import CommandState
+from arrester.domain.state.states import CommandState, CommandStatus
 
 #: A redrive needs dead letters: see `redrives`.
 _KINDS = [kind for kind in CommandKind if KINDS[kind].subject is not Subject.DEAD_LETTERS]
@@ -49,9 +50,17 @@ class CommandQuerySerializer(base.ApplicationQuerySerializer):
     """Filters of the list of commands."""
 
     task = field_types.task_id_field(required=False, help_text="The id of a task.")
-    rollout = serializers.UUIDField(
+    part_of = serializers.UUIDField(
         required=False, help_text="The commands that this rollout or redrive has issued."
     )
+    status = field_types.ListedChoiceField(field_types.choices(CommandStatus), required=False)
+    open = serializers.BooleanField(
+        required=False, default=False, help_text="Only commands without a final status."
+    )
+    kind = field_types.ListedChoiceField(field_types.choices(CommandKind), required=False)
+    actor = serializers.CharField(required=False, help_text="The account that issued it.")
+    since = field_types.MomentField(required=False, help_text="Issued at this time or later.")
+    until = field_types.MomentField(required=False, help_text="Issued before this time.")
     parts = serializers.BooleanField(
         required=False, default=True, help_text="Also the commands that redrives have issued."
     )
@@ -71,12 +80,11 @@ class NewCommandSerializer(serializers.Serializer[Any]):
         help_text=f"{kinds_with('key')}: in place of `task`, a key of `pipeline` in `application`;"
         " the server need not know the task yet.",
     )
-    position = serializers.IntegerField(
+    resume_position = serializers.IntegerField(
         required=False,
         min_value=-(2**63),
         max_value=2**63 - 1,
-        help_text=f"{kinds_with('position')}: the position to resume at; held records before it are"
-        " skipped.",
+        help_text=f"{kinds_with('resume_position')}: held records before it are skipped.",
     )
     patch = field_types.patch_field(
         f"of the record that stopped each task, for {kinds_with('patch', separator=' and ')}"
@@ -102,8 +110,8 @@ class NewCommandSerializer(serializers.Serializer[Any]):
         required=False,
         help_text="A shutdown: cancel Spark jobs in progress. It may follow one without force.",
     )
-    until = field_types.MomentField(
-        required=False, help_text=f"{kinds_with('until')}: the end of the pause."
+    pause_ends_at = field_types.MomentField(
+        required=False, help_text=f"{kinds_with('pause_ends_at')}: the end of the pause."
     )
     duration_seconds = serializers.IntegerField(
         required=False,
@@ -187,9 +195,10 @@ class CommandsView(base.ListView):
         """
         given = base.values(NewCommandSerializer, request.data)
         application, requested = _requested(request, given)
-        if given["dry_run"]:
-            return Response(DryRunSerializer(actions.dry_run(application, requested)).data)
-        state = _issue(application, requested)
+        with base.renamed(NAMES):
+            if given["dry_run"]:
+                return Response(DryRunSerializer(actions.dry_run(application, requested)).data)
+            state = _issue(application, requested)
         return Response(CommandSerializer(state).data, status=201 if state.status.final else 202)
 
 
@@ -235,7 +244,7 @@ def _requested(request: Request, given: dict[str, Any]) -> tuple[str, CommandReq
         kind=kind,
         actor=request.user.get_username(),
         reason=given.get("reason"),
-        until=given.get("until"),
+        until=given.get("pause_ends_at"),
         duration=None if seconds is None else timedelta(seconds=seconds),
         patch=None if given.get("patch") is None else json.dumps(given["patch"]),
         force=given.get("force", False),
@@ -244,7 +253,7 @@ def _requested(request: Request, given: dict[str, Any]) -> tuple[str, CommandReq
     if row.subject is Subject.TASK:
         task, target = _task(row, given), None
         if "target" in row.fields:
-            target = _required(given, "position", "the position that the task resumes at")
+            target = _required(given, "resume_position", "the position that the task resumes at")
         return task.application, replace(requested, task=task, target=target)
     about = {
         name: _required(given, name, f"the {name} of {kind}") for name in names_of(row.subject)

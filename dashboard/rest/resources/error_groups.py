@@ -21,20 +21,26 @@ from arrester.domain.events import StoredEvent
 from arrester.domain.state.error_groups import PERIODS, GroupAct, GroupRequest
 from arrester.domain.state.states import GroupState, GroupStatus, Mute
 
-#: In place of a state: all of them.
+#: The columns that have another name in queries.
+_NAMES = {"first_seen": "first_seen_at", "last_seen": "last_seen_at"}
+_MUTE_NAMES = {"until": "ends_at"}
+#: In place of a status: all of them.
 ALL_STATES = "all"
 
 
 class GroupQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySerializer):
-    state = field_types.ListedChoiceField(
+    status = field_types.ListedChoiceField(
         [*field_types.choices(GroupStatus), ALL_STATES],
         required=False,
         default=GroupStatus.UNRESOLVED.value,
     )
-    sort = field_types.ListedChoiceField(
-        [f"{sign}{column}" for column in queries.SORTS for sign in ("-", "")],
-        required=False,
-        default=queries.NEWEST,
+    sort = field_types.SortField(
+        {
+            f"{sign}{_NAMES.get(column, column)}": f"{sign}{column}"
+            for column in queries.SORTS
+            for sign in ("-", "")
+        },
+        default="-last_seen_at",
     )
 
     class Meta:
@@ -44,7 +50,8 @@ class GroupQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySerial
 class MuteSerializer(StructSerializer):
     class Meta:
         struct = Mute
-        fields = ("until", "failures", "period_seconds", "window_start", "window_count")
+        fields = ("ends_at", "failures", "period_seconds", "window_began_at", "window_count")
+        sources = {"ends_at": "until", "window_began_at": "window_start"}
 
 
 class ErrorGroupSerializer(StructSerializer):
@@ -64,10 +71,10 @@ class ErrorGroupSerializer(StructSerializer):
             *("other_classes", "inner_class", "inner_condition", "field", "message", "frame"),
             *("count", "estimated", "ended_runs", "earlier_fingerprint"),
             *(
-                "first_seen",
-                "last_seen",
+                "first_seen_at",
+                "last_seen_at",
                 "status",
-                "since",
+                "status_changed_at",
                 "actor",
                 "reason",
                 "mute",
@@ -77,6 +84,11 @@ class ErrorGroupSerializer(StructSerializer):
             ),
             "sequence",
         )
+        sources = {
+            "first_seen_at": "first_seen",
+            "last_seen_at": "last_seen",
+            "status_changed_at": "since",
+        }
 
     def get_title(self, group: GroupState) -> str:
         """Return the title of the group on pages."""
@@ -88,7 +100,7 @@ class ErrorGroupSerializer(StructSerializer):
 
 
 class NewGroupActSerializer(serializers.Serializer[Any]):
-    """An act on an error group; MUTE needs `until`, or `failures` per period, or both.
+    """An act on an error group; MUTE needs `ends_at`, or `failures` per period, or both.
 
     ASSIGN without `assignee` leaves the group to the owner rules.
     """
@@ -96,7 +108,7 @@ class NewGroupActSerializer(serializers.Serializer[Any]):
     id = serializers.UUIDField(required=False, help_text=base.AN_ID)
     act = field_types.ListedChoiceField(field_types.choices(GroupAct))
     reason = serializers.CharField(required=False, allow_null=True, max_length=1000)
-    until = field_types.MomentField(required=False)
+    ends_at = field_types.MomentField(required=False, help_text="With MUTE: its end.")
     failures = serializers.IntegerField(required=False, min_value=1)
     period_seconds = field_types.ListedChoiceField(
         list(PERIODS.items()), required=False, help_text="Periods begin at multiples since 1970."
@@ -157,16 +169,16 @@ class ErrorGroupsView(base.ListView):
         **page: Any,
     ) -> queries.Page[GroupState]:
         """List error groups, by default UNRESOLVED ones, those with the newest failure first."""
-        if wanted.state == ALL_STATES:
-            wanted = replace(wanted, state=None)
+        if wanted.status == ALL_STATES:
+            wanted = replace(wanted, status=None)
         if as_of is None:
             return queries.groups(wanted, sort=sort, **page)
-        application, state, text = wanted.application, wanted.state, wanted.text
-        known = queries.GroupFilter(application=application, state=state, text=text)
+        application, status, text = wanted.application, wanted.status, wanted.text
+        known = queries.GroupFilter(application=application, status=status, text=text)
         if sort != queries.NEWEST or wanted != known:
-            allowed = "only together with application, state, text, cursor and limit"
+            allowed = "only together with application, status, text, cursor and limit"
             raise InvalidValue("as_of", str(as_of), allowed)
-        return queries.as_of_state.groups(application, as_of, state=state, text=text, **page)
+        return queries.as_of_state.groups(application, as_of, status=status, text=text, **page)
 
 
 class OneErrorGroupView(base.RestView):
@@ -193,7 +205,8 @@ class ActOnGroupView(base.RestView):
         409 with `state` and `sequence` if its state forbids it.
         """
         given = base.values(NewGroupActSerializer, request.data)
-        group = actions.act_on_group(application, _request(request, given, fingerprint))
+        with base.renamed(_MUTE_NAMES):
+            group = actions.act_on_group(application, _request(request, given, fingerprint))
         return Response(ErrorGroupSerializer(group).data)
 
 
@@ -209,20 +222,24 @@ class ActOnGroupsView(base.RestView):
         """
         given = base.values(NewGroupsActSerializer, request.data)
         keys = [(each["application"], each["fingerprint"]) for each in given.pop("groups")]
-        done = actions.act_on_groups(keys, _request(request, given, fingerprint=""))
+        with base.renamed(_MUTE_NAMES):
+            done = actions.act_on_groups(keys, _request(request, given, fingerprint=""))
         return Response(ActedOnManySerializer({"results": done}).data)
 
 
 def _request(request: Request, given: dict[str, Any], fingerprint: str) -> GroupRequest:
     id, act = base.act_id(request, given), GroupAct(given.pop("act"))
     given.pop("id", None)
-    of_act = {GroupAct.MUTE: {"until", "failures", "period_seconds"}, GroupAct.ASSIGN: {"assignee"}}
+    of_act = {
+        GroupAct.MUTE: {"ends_at", "failures", "period_seconds"},
+        GroupAct.ASSIGN: {"assignee"},
+    }
     for other, names in of_act.items():
         for name in sorted(names & given.keys()):
             if act is not other:
                 raise InvalidValue(name, given[name], f"only with the act {other}")
-    actor = request.user.get_username()
-    return GroupRequest(id=id, act=act, fingerprint=fingerprint, actor=actor, **given)
+    actor, until = request.user.get_username(), given.pop("ends_at", None)
+    return GroupRequest(id=id, act=act, fingerprint=fingerprint, actor=actor, until=until, **given)
 
 
 class GroupHistoryView(base.ListView):

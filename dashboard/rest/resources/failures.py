@@ -99,7 +99,8 @@ class FailurePageSerializer(serializers.Serializer[Any]):
 
     results = FailureSerializer(many=True, source="rows")
     next = serializers.CharField(allow_null=True, help_text="Null: the list ends here.")
-    searched_until = serializers.DateTimeField(
+    oldest_searched_at = serializers.DateTimeField(
+        source="searched_until",
         allow_null=True,
         help_text="Of a page that is not full and has a `next`: the time of occurrence of the last"
         " failure that was searched.",
@@ -178,7 +179,8 @@ class FoundRecordsSerializer(serializers.Serializer[Any]):
 
     results = FoundRecordSerializer(many=True, source="rows")
     next = serializers.CharField(allow_null=True, help_text="Null: the list ends here.")
-    searched_until = serializers.DateTimeField(
+    oldest_searched_at = serializers.DateTimeField(
+        source="searched_until",
         allow_null=True,
         help_text="Of a page that is not full and has a `next`: the time up to which it searched.",
     )
@@ -229,11 +231,20 @@ class RecordHistorySerializer(StructSerializer):
 
     class Meta:
         struct = queries.RecordHistory
-        fields = ("event", "record", "outcome", "dead_letter", "history", "older", "newer")
+        fields = (
+            "event",
+            "record",
+            "outcome",
+            "dead_letter",
+            "history",
+            "older_sequence",
+            "newer_sequence",
+        )
+        sources = {"older_sequence": "older", "newer_sequence": "newer"}
         help = {
             "outcome": "What became of the record.",
-            "older": "The position in the log of the failed record of the task before it.",
-            "newer": "The position in the log of the next failed record of the task.",
+            "older_sequence": "The log position of the failed record of the task before it.",
+            "newer_sequence": "The log position of the next failed record of the task.",
         }
 
 

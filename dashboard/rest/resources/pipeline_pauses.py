@@ -9,4 +9,5 @@ from arrester.domain.state.states import PipelinePause
 class PipelinePauseSerializer(StructSerializer):
     class Meta:
         struct = PipelinePause
-        fields = ("since", "until", "actor", "reason")
+        fields = ("paused_at", "ends_at", "actor", "reason")
+        sources = {"paused_at": "since", "ends_at": "until"}

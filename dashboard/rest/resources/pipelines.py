@@ -50,12 +50,21 @@ class PipelineSerializer(StructSerializer):
     class Meta:
         struct = queries.PipelineFlow
         fields = (
-            *("application", "pipeline", "checkpoint", "run", "epoch", "since", "reason"),
+            *(
+                "application",
+                "pipeline",
+                "checkpoint",
+                "run",
+                "epoch",
+                "status_changed_at",
+                "reason",
+            ),
             *("release", "observed", "records_in_per_second", "records_out_per_second", "recent"),
             *("failed_share", "batch_p95_ms", "newest.last_batch_at", "newest.backlog"),
-            *("newest.backlog_unit", "backlog_trend", "newest.watermark", "pause", "paused"),
+            *("newest.backlog_unit", "backlog_trend", "watermark_at", "pause", "paused"),
             *("dead", "held"),
         )
+        sources = {"status_changed_at": "since", "watermark_at": "newest.watermark"}
 
 
 class SeriesQuerySerializer(FilterSerializer):
@@ -90,9 +99,10 @@ class FlowIntervalSerializer(StructSerializer):
     class Meta:
         struct = queries.FlowInterval
         fields = (
-            *("moment", *(f"sums.{name}" for name in FLOW_COUNTS), "durations"),
+            *("began_at", *(f"sums.{name}" for name in FLOW_COUNTS), "durations"),
             *("backlog", "backlog_unit"),
         )
+        sources = {"began_at": "moment"}
 
 
 class SeriesSerializer(serializers.Serializer[Any]):

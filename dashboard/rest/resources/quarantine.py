@@ -45,7 +45,6 @@ class QuarantineView(base.ListView):
     query = base.ApplicationQuerySerializer
     row = QuarantinedEntrySerializer
     # An application of which all entries are invalid is not known.
-    checks_application = False
 
     def find(self, **wanted: Any) -> queries.Page[queries.QuarantinedEntry]:
         """List quarantined entries, newest first."""

@@ -37,7 +37,8 @@ class PartSerializer(StructSerializer):
 
     class Meta:
         struct = queries.Reach
-        fields = ("name", "up", "last_seen", "detail")
+        fields = ("name", "up", "last_seen_at", "detail")
+        sources = {"last_seen_at": "last_seen"}
 
 
 class ConditionSerializer(StructSerializer):
@@ -47,15 +48,16 @@ class ConditionSerializer(StructSerializer):
         struct = Condition
         fields = (
             *("cause", "cause.critical", "application", "pipeline", "name", "line", "title"),
-            *("detail", "path", "fingerprint", "count", "since"),
+            *("detail", "path", "fingerprint", "count", "began_at"),
         )
+        sources = {"began_at": "since"}
 
 
 class StatusSerializer(serializers.Serializer[Any]):
     """The state of everything: parts of the server, applications, stopped tasks."""
 
     version = serializers.CharField(help_text="Of the server.")
-    time = serializers.DateTimeField(help_text="Of the server.")
+    read_at = serializers.DateTimeField(help_text="The time of this answer, of the server.")
     account = serializers.CharField()
     role = serializers.ChoiceField(
         field_types.choices(Role),
@@ -103,14 +105,14 @@ class StatusView(base.RestView):
         stopped = [
             task
             for state in (TaskStatus.DEAD, TaskStatus.PAUSED)
-            for task in queries.tasks_of_each(queries.TaskFilter(state=state.value), most=_TASKS)
+            for task in queries.tasks_of_each(queries.TaskFilter(status=state.value), most=_TASKS)
         ]
         pipelines = queries.pipeline_flows(now=timezone.now())
         lags = [each.lag for each in applications]
         waiting = [each.waiting for each in lags if each.waiting is not None]
         found = {
             "version": __version__,
-            "time": timezone.now(),
+            "read_at": timezone.now(),
             "account": who.name,
             "role": None if who.role is None else who.role.value,
             "roles": who.roles,
@@ -147,7 +149,7 @@ class InstallationSerializer(serializers.Serializer[Any]):
     """The findings of all checks."""
 
     version = serializers.CharField(help_text="Of the server.")
-    time = serializers.DateTimeField(help_text="Of the server, when the checks were done.")
+    read_at = serializers.DateTimeField(help_text="The time of the checks, of the server.")
     findings = FindingSerializer(many=True)
 
 
@@ -160,7 +162,7 @@ class InstallationView(base.RestView):
     def get(self, request: Request) -> Response:
         """Check versions, migrations, roles, clocks, disks, lag, processes and agents."""
         findings = queries.findings()
-        found = {"version": __version__, "time": timezone.now(), "findings": findings}
+        found = {"version": __version__, "read_at": timezone.now(), "findings": findings}
         return Response(InstallationSerializer(found).data)
 
 

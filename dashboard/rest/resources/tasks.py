@@ -18,8 +18,8 @@ from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.checkpoints import (
     LIVE,
     CheckpointsField,
+    LastRunEndedField,
     LiveField,
-    NoRunSinceField,
 )
 from arrester.dashboard.rest.command_serializers import CommandSerializer
 from arrester.dashboard.rest.problems import PAST
@@ -28,18 +28,20 @@ from arrester.dashboard.rest.struct_serializers import StructSerializer
 from arrester.domain.errors import InvalidValue
 from arrester.domain.state.states import Counters, TaskState
 
+#: The orders that have another name in queries.
+_NAMES = {queries.LATEST_STOP: "-status_changed_at"}
+
 
 class TaskQuerySerializer(base.ApplicationQuerySerializer, base.AsOfQuerySerializer):
-    state = field_types.ListedChoiceField(
+    status = field_types.ListedChoiceField(
         queries.TASK_STATES,
         required=False,
         help_text="NO_RUN: RUNNING ones whose checkpoint no run uses; they are not among RUNNING.",
     )
     checkpoints = CheckpointsField()
-    sort = field_types.ListedChoiceField(
-        queries.TASK_SORTS,
-        required=False,
-        default=queries.LATEST_STOP,
+    sort = field_types.SortField(
+        {_NAMES.get(order, order): order for order in queries.TASK_SORTS},
+        default=_NAMES[queries.LATEST_STOP],
         help_text="`-`: the largest first; `urgency`: DEAD, then PAUSED ones by age, then others."
         " With `as_of` only the default.",
     )
@@ -56,8 +58,9 @@ class CountersSerializer(StructSerializer):
         struct = Counters
         fields = (
             *("record_failures", "records_skipped", "total_retries", "failures_logged"),
-            *("dlq_records_produced", "dlq_produce_failures", "last_failure_timestamp"),
+            *("dlq_records_produced", "dlq_produce_failures", "last_failure_at"),
         )
+        sources = {"last_failure_at": "last_failure_timestamp"}
 
 
 class TaskSerializer(StructSerializer):
@@ -69,7 +72,7 @@ class TaskSerializer(StructSerializer):
     failure = FailureFieldSerializer(allow_null=True)
     counters = CountersSerializer()
     live = LiveField(source="id")
-    no_run_since = NoRunSinceField(source="id")
+    last_run_ended_at = LastRunEndedField(source="id")
     owner = serializers.SerializerMethodField(
         help_text="The person or team that takes care of it, now; null: none."
     )
@@ -78,10 +81,17 @@ class TaskSerializer(StructSerializer):
         struct = TaskState
         fields = (
             *("id", "name", "id.application", "id.pipeline", "id.checkpoint", "id.key", "status"),
-            *("since", "first_stopped", "paused_until", "pause_seconds_left", "position", "held"),
+            *("status_changed_at", "first_stopped_at", "pause_ends_at", "pause_seconds_left"),
+            *("position", "held"),
             *("failed", "failure", "counters", "sequence"),
         )
-        sources = {"id": "id.digest", "name": "id.printed"}
+        sources = {
+            "id": "id.digest",
+            "name": "id.printed",
+            "status_changed_at": "since",
+            "first_stopped_at": "first_stopped",
+            "pause_ends_at": "paused_until",
+        }
         help = {
             "id": "32 hexadecimal digits; never changes.",
             "name": "For people; not unique.",
@@ -184,7 +194,7 @@ class TasksView(base.ListView):
         if as_of is None:
             return queries.tasks(wanted, sort=sort, **page)
         if sort != queries.LATEST_STOP:
-            raise InvalidValue("sort", sort, f"{queries.LATEST_STOP} together with as_of")
+            raise InvalidValue("sort", sort, "-status_changed_at together with as_of")
         return queries.as_of_state.tasks(wanted, as_of, **page)
 
     def context(self, rows: Sequence[TaskState], as_of: queries.AsOf | None) -> dict[str, Any]:

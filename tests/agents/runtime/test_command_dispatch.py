@@ -249,7 +249,7 @@ def test_a_pause_and_a_position_reach_their_task(runtime: Runtime, operator: Ope
     again = operator.requested(CommandKind.PAUSE_TASK, task="EWR")
     assert isinstance(operator.answered(again)[1], CommandRefused)
     operator.answered(operator.requested(CommandKind.RESUME_AT, target=9))
-    operator.answered(operator.requested(CommandKind.MEND_RECORD, patch="[]"))
+    operator.answered(operator.requested(CommandKind.EDIT_RECORD, patch="[]"))
     assert thread.resumes == [
         *(("EWR", TaskAct.PAUSE, 7), ("EWR", TaskAct.PAUSE, 7)),
         *(("JFK", ResumeHow.AT, 9), ("JFK", ResumeHow.MEND, 7)),

@@ -177,7 +177,7 @@ def test_many_tasks_are_resumed_in_one_batch_and_relayed_once(failed: Redis) -> 
     keys = [f"gate-{number}" for number in range(8)]
     streams.send(failed, [event for key in keys for event in histories.paused(key=key)])
     fold_stream.fold_stream(APPLICATION)
-    wanted = queries.TaskFilter(application=APPLICATION, state="PAUSED")
+    wanted = queries.TaskFilter(application=APPLICATION, status="PAUSED")
     digests = [each.id.digest for each in queries.tasks(wanted).rows]
 
     def reads() -> int:

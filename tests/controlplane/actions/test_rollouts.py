@@ -121,7 +121,7 @@ def test_tasks_of_a_cause_are_resumed_in_waves(paused: Redis) -> None:
     )
     found = progress(command)
     assert (found.issued, found.applied, found.open, found.waiting) == (30, 30, 0, 0)
-    issued = queries.commands(APPLICATION, rollout=command.id, limit=500).rows
+    issued = queries.commands(APPLICATION, part_of=command.id, limit=500).rows
     assert {each.actor for each in issued} == {"ana"}
     assert {each.reason for each in issued} == {"a new release"}
     [act] = queries.audit(queries.AuditFilter(), limit=50).rows  # One act of one person.
@@ -164,12 +164,12 @@ def test_records_are_skipped_at_once(paused: Redis) -> None:
 
 def test_each_command_of_a_rollout_has_its_patch(paused: Redis) -> None:
     with pytest.raises(InvalidValue, match="patch"):
-        start(CommandKind.MEND_RECORDS)
+        start(CommandKind.EDIT_RECORDS)
     patch = '[{"op":"replace","path":"/dep_delay","value":null}]'
-    command = start(CommandKind.MEND_RECORDS, patch=patch)
+    command = start(CommandKind.EDIT_RECORDS, patch=patch)
     assert command.patch == patch
     [first] = relayed(paused)
-    assert (first.kind, first.patch) == (CommandKind.MEND_RECORD, patch)
+    assert (first.kind, first.patch) == (CommandKind.EDIT_RECORD, patch)
 
 
 def test_a_rollout_whose_commands_are_not_applied_ends(paused: Redis) -> None:

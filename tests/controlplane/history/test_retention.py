@@ -124,7 +124,7 @@ def test_retention_changes_no_view_no_rebuild_and_no_past_state(
     with pytest.raises(BeforeHistory):
         queries.event(APPLICATION, 3)
     # The record behind a pause of long ago is gone; the pause is not.
-    (paused,) = queries.tasks(queries.TaskFilter(state="PAUSED")).rows
+    (paused,) = queries.tasks(queries.TaskFilter(status="PAUSED")).rows
     assert queries.task(paused.id.digest).failure is None
     assert retain() == retention.Retained(bases={}, dropped=store.Dropped(partitions=0, bytes=0))
 

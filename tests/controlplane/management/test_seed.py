@@ -37,7 +37,7 @@ def test_the_views_of_a_seeded_week_match_its_log() -> None:
     # Every day has its partition, and failures reported in full have their record and trace.
     days = {each.received_at.date() for each in streams.log("seeded")}
     assert len(days) == DAYS + 1
-    (paused,) = queries.tasks(queries.TaskFilter(state=TaskStatus.PAUSED), limit=1).rows
+    (paused,) = queries.tasks(queries.TaskFilter(status=TaskStatus.PAUSED), limit=1).rows
     assert paused.held > 0
     failed = queries.failures(queries.FailureFilter(application="seeded"), limit=100).rows
     bodies = [store.read_one("seeded", each.sequence).event.body for each in failed]

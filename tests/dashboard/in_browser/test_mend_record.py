@@ -60,7 +60,7 @@ def test_an_edited_record_is_tested_in_its_review(page: Page, story: Story) -> N
     dialog.get_by_role("button", name="Change record and resume").click()
     expect(dialog).to_be_hidden()
     kinds = [each.kind.value for each in queries.commands().rows]
-    assert kinds == ["MEND_RECORD", "TEST_RECORD", "TEST_RECORD"]
+    assert kinds == ["EDIT_RECORD", "TEST_RECORD", "TEST_RECORD"]
 
 
 def test_fields_are_edited_in_their_texts_and_types_are_checked(page: Page, story: Story) -> None:

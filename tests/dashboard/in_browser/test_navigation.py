@@ -226,7 +226,7 @@ def test_error_groups_are_selected_and_muted_or_resolved_together(page: Page, st
     dialog.get_by_label("Reason").fill("the feed is repaired")
     dialog.get_by_role("button", name="Resolve 2 groups").click()
     expect(page.get_by_text("2 groups resolved.")).to_be_visible()
-    resolved = queries.groups(queries.GroupFilter(state="RESOLVED")).rows
+    resolved = queries.groups(queries.GroupFilter(status="RESOLVED")).rows
     assert {each.exception_class for each in resolved} == {"app.Empty", "app.Full"}
     assert {each.reason for each in resolved} == {"the feed is repaired"}
 

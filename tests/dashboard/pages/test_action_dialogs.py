@@ -203,7 +203,7 @@ def test_the_record_that_stopped_a_task_is_edited_and_reviewed(
     assert press(operator, url, patch="[]", reason="a typo")[0] == 400
     assert press(operator, url, patch=patch, reason="a typo")[0] == 200
     command = queries.commands().rows[0]
-    assert (command.kind, command.patch) == (CommandKind.MEND_RECORD, patch)
+    assert (command.kind, command.patch) == (CommandKind.EDIT_RECORD, patch)
     page = operator.get(reverse("command", args=[command.id])).content.decode()
     assert escape(patch) in page
     assert press(operator, url, patch=patch, reason="a typo")[0] == 409

@@ -54,9 +54,9 @@ def test_a_dry_run_has_what_becomes_of_skipped_records(
     task = story.pauses("JFK").digest
     bodies: dict[str, dict[str, object]] = {
         "SKIP_RECORD": {"task": task, "reason": "x"},
-        "RESUME_AT": {"task": task, "reason": "x", "position": 151_974},
+        "RESUME_AT": {"task": task, "reason": "x", "resume_position": 151_974},
         "SKIP_RECORDS": {"application": "flights", "reason": "x"},
-        "MEND_RECORD": {"task": task, "reason": "x", "patch": [{"op": "remove", "path": "/a"}]},
+        "EDIT_RECORD": {"task": task, "reason": "x", "patch": [{"op": "remove", "path": "/a"}]},
         "RESUME_TASK": {"task": task},
     }
     found, afterwards = {}, {}
@@ -68,10 +68,10 @@ def test_a_dry_run_has_what_becomes_of_skipped_records(
         found[kind], afterwards[kind] = (
             response.json()[name] for name in ("skipped", "afterwards")
         )
-    none = dict.fromkeys(("MEND_RECORD", "RESUME_TASK"))
+    none = dict.fromkeys(("EDIT_RECORD", "RESUME_TASK"))
     assert found == {**dict.fromkeys(bodies, skipped), **none}
     assert afterwards == AFTERWARDS[skipped] | {
-        "MEND_RECORD": "The changed record is processed in place of the failed one, which is"
+        "EDIT_RECORD": "The changed record is processed in place of the failed one, which is"
         f" {LOG}.",
         "RESUME_TASK": None,
     }
@@ -91,7 +91,7 @@ def test_a_mend_names_what_the_log_keeps_of_the_failed_record(
     task = (flights.dies_alone("LGA") if values is None else flights.pauses("JFK", **values)).digest
     body = {"task": task, "reason": "x", "patch": [{"op": "remove", "path": "/a"}]}
     response = operator.post(
-        "/api/v1/commands", body | {"kind": "MEND_RECORD", "dry_run": True}, "application/json"
+        "/api/v1/commands", body | {"kind": "EDIT_RECORD", "dry_run": True}, "application/json"
     )
     kept = "stored nowhere"
     if after is not None:

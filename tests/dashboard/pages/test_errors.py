@@ -389,7 +389,7 @@ def test_a_rollout_is_started_and_shows_its_progress(flights: Story, operator: C
     }
     status, page = press(operator, reverse("start-rollout"), **form)
     assert status == 400 and "skipping or changing records needs a reason" in page
-    edit = form | {"kind": "MEND_RECORDS", "reason": "NA", "patch": "[{}]"}
+    edit = form | {"kind": "EDIT_RECORDS", "reason": "NA", "patch": "[{}]"}
     status, page = press(operator, reverse("start-rollout"), **edit)
     assert status == 400 and "an operation add, move" in page and ">[{}]</textarea>" in page
     wrong = form | {"observe_seconds": "4000", "reason": "a bad feed"}
@@ -401,13 +401,13 @@ def test_a_rollout_is_started_and_shows_its_progress(flights: Story, operator: C
     assert "0 of 3 tasks" in page and "1, 2, 3" in page
     listed = text(operator, f"{reverse('commands')}?rollout={rollout.id}")
     assert "Skip record and resume" in listed and "Skip records and resume tasks" not in listed
-    [canary] = queries.commands(rollout=rollout.id).rows
+    [canary] = queries.commands(part_of=rollout.id).rows
     assert canary.task is not None and canary.task.key is not None
     flights.resumes(canary.task.key, canary.id, how=ResumeHow.SKIP)
     flights.report(TaskPaused(task=canary.task.key, position=151_980, failure=TYPO))
     listed = text(operator, f"{reverse('commands')}?rollout={rollout.id}")
     assert "stopped again later at position 151,980" in listed
-    [row] = operator.get(f"/api/v1/commands?rollout={rollout.id}").json()["results"]
+    [row] = operator.get(f"/api/v1/commands?part_of={rollout.id}").json()["results"]
     assert row["verdict"]["outcome"] == "STOPPED_LATER"
     assert row["verdict"]["stop"]["position"] == 151_980
     assert operator.get(f"{reverse('commands')}?rollout=x").status_code == 400
@@ -527,7 +527,7 @@ def test_rest_acts_alike_and_refuses_with_409_state_and_position(
     assert post(operator, acts, act="RESOLVE", failures=3)[0] == 400
     assert post(operator, acts, act="REOPEN")[0] == 200
     status, result = post(operator, acts, act="MUTE")
-    assert (status, result["param"]) == (400, "until")
+    assert (status, result["param"]) == (400, "ends_at")
     status, result = post(operator, acts, act="MUTE", failures=3, period_seconds=60)
     assert (status, result["mute"]["failures"]) == (200, 3)
     for about in (
@@ -540,7 +540,7 @@ def test_rest_acts_alike_and_refuses_with_409_state_and_position(
     assert [each["kind"] for each in history] == [
         "NoteAdded", "ErrorGroupMuted", "ErrorGroupReopened", "ErrorGroupResolved",
     ]  # fmt: skip
-    found = viewer.get("/api/v1/errors?state=MUTED&sort=-count").json()["results"]
+    found = viewer.get("/api/v1/errors?status=MUTED&sort=-count").json()["results"]
     assert [each["fingerprint"] for each in found] == [TYPO.fingerprint]
 
 

@@ -668,4 +668,4 @@ def test_the_page_of_a_record_has_all_that_happened_to_it(flights: Story, viewer
     assert page.count('id="event-') == len(names)
     api = viewer.get(reverse("api-record", args=["flights", oldest.failure.sequence])).json()
     assert [each["type"] for each in api["history"]] == names
-    assert (api["outcome"], api["newer"]) == ("STOPS_TASK", newest.failure.sequence)
+    assert (api["outcome"], api["newer_sequence"]) == ("STOPS_TASK", newest.failure.sequence)

@@ -309,7 +309,7 @@ def test_the_list_of_tasks_has_the_counted_checkpoints(flights: Story, operator:
     assert "delays_LGA" in live and "delays_JFK" not in live
     assert "delays_LGA" in every and "delays_JFK" in every
     for asked, number in (("", 1), ("&checkpoints=live", 1), ("&checkpoints=all", 2)):
-        answer = operator.get(f"/api/v1/tasks?state=PAUSED{asked}").json()
+        answer = operator.get(f"/api/v1/tasks?status=PAUSED{asked}").json()
         assert len(answer["results"]) == number
 
 

@@ -182,12 +182,16 @@ def test_a_pipeline_is_paused_since_its_pause_began_also_after_a_change(story: S
         until = datetime.now(UTC) + timedelta(minutes=minutes)
         story.report(PipelinePaused(since=began, until=until, actor="ana"))
     [row] = ana.get("/api/v1/pipelines").json()["results"]
-    assert row["since"] == row["pause"]["since"] == began.isoformat().replace("+00:00", "Z")
+    assert (
+        row["status_changed_at"]
+        == row["pause"]["paused_at"]
+        == began.isoformat().replace("+00:00", "Z")
+    )
     one = text_of(ana, reverse("pipeline", args=["flights", "delays"]))
     assert len(re.findall(rf'datetime="{began:%Y-%m-%dT%H:%M:%S}', one)) >= 2
     story.report(PipelineResumed(actor="ana"))
     [row] = ana.get("/api/v1/pipelines").json()["results"]
-    assert row["run"] == "RUNNING" and row["since"] > began.isoformat()
+    assert row["run"] == "RUNNING" and row["status_changed_at"] > began.isoformat()
 
 
 def test_a_paused_pipeline_is_shown_as_such_with_its_reason(story: Story) -> None:
@@ -207,5 +211,5 @@ def test_a_paused_pipeline_is_shown_as_such_with_its_reason(story: Story) -> Non
     assert "PAUSED by ana" in one and "“a migration”" in one
     [row] = ana.get("/api/v1/pipelines").json()["results"]
     assert (row["run"], row["pause"]["actor"]) == ("PAUSED", "ana")
-    [thread] = ana.get("/api/v1/applications/flights/threads").json()
+    [thread] = ana.get("/api/v1/applications/flights/threads").json()["results"]
     assert thread["pause"] == row["pause"]

@@ -40,10 +40,10 @@ from tests.services import REPOSITORY
 JSON = "application/json"
 
 
-def read(client: Client, path: str, *, status: int = 200, **filters: Any) -> Any:
+def read(client: Client, path: str, *, code: int = 200, **filters: Any) -> Any:
     """Return the JSON of an endpoint."""
     response = client.get(f"/api/v1/{path}?{urlencode(filters)}")
-    assert response.status_code == status, response.content
+    assert response.status_code == code, response.content
     return response.json()
 
 
@@ -84,7 +84,7 @@ def test_tasks_are_filtered_and_paged(flights: Story, viewer: Client) -> None:
         flights.pauses(f"gate-{number}")
     flights.skips("EWR", 1)
     assert len(list(every(viewer, "tasks", limit=3))) == 8
-    assert [row["key"] for row in every(viewer, "tasks", state="RUNNING")] == ["EWR"]
+    assert [row["key"] for row in every(viewer, "tasks", status="RUNNING")] == ["EWR"]
     assert list(every(viewer, "tasks", pipeline="delays", application="flights", limit=2))
 
 
@@ -135,7 +135,7 @@ def test_a_page_of_failures_reports_how_far_it_searched(
     assert first["results"] == []
     assert first["next"]
     looked_at = list(every(viewer, "failures"))[2]
-    assert first["searched_until"] == looked_at["occurred_at"]
+    assert first["oldest_searched_at"] == looked_at["occurred_at"]
     (found,) = every(viewer, "failures", **asked)
     assert found["failure"]["fingerprint"] == TYPO.fingerprint
 
@@ -149,7 +149,7 @@ def test_a_page_of_failures_reports_how_far_it_searched(
         ("failures", {"cursor": "made-up"}, "cursor"),
         ("failures", {"aplication": "flights"}, "aplication"),
         ("failures", {"task": "JFK"}, "task"),
-        ("tasks", {"state": "SLEEPY"}, "state"),
+        ("tasks", {"status": "SLEEPY"}, "status"),
         ("commands", {"task": "JFK"}, "task"),
         ("failures", {"exception_class": "NoSuch"}, "exception_class"),
     ],
@@ -157,7 +157,7 @@ def test_a_page_of_failures_reports_how_far_it_searched(
 def test_a_wrong_value_is_named_with_what_is_allowed(
     path: str, filters: dict[str, object], field: str, viewer: Client
 ) -> None:
-    problem = read(viewer, path, status=400, **filters)
+    problem = read(viewer, path, code=400, **filters)
     assert problem["param"] == field
     assert problem["value"] == str(filters[field]) or problem["value"] == filters[field]
     assert problem["allowed"]
@@ -166,8 +166,8 @@ def test_a_wrong_value_is_named_with_what_is_allowed(
 @pytest.mark.parametrize(
     ("path", "filters", "allowed"),
     [
-        ("tasks", {"state": "SLEEPY"}, "one of RUNNING, PAUSED, DEAD, DISMISSED, NO_RUN"),
-        ("errors", {"state": "open"}, "one of UNRESOLVED, RESOLVED, MUTED, all"),
+        ("tasks", {"status": "SLEEPY"}, "one of RUNNING, PAUSED, DEAD, DISMISSED, NO_RUN"),
+        ("errors", {"status": "open"}, "one of UNRESOLVED, RESOLVED, MUTED, all"),
         ("failures", {"limit": 501}, "a whole number from 1 to 500"),
         ("failures", {"limit": "few"}, "a whole number from 1 to 500"),
         ("feed", {"limit": 501}, "a whole number from 1 to 500"),
@@ -183,7 +183,7 @@ def test_a_wrong_value_is_named_with_what_is_allowed(
 def test_the_allowed_values_are_listed_in_full(
     path: str, filters: dict[str, object], allowed: str, viewer: Client
 ) -> None:
-    assert read(viewer, path, status=400, **filters)["allowed"] == allowed
+    assert read(viewer, path, code=400, **filters)["allowed"] == allowed
 
 
 def test_a_repeated_filter_is_refused_and_named(viewer: Client) -> None:
@@ -197,7 +197,7 @@ def test_a_class_without_its_package_is_refused_with_the_full_names(
 ) -> None:
     flights.pauses("JFK")
     short = TYPO.exception_class.rpartition(".")[2]
-    problem = read(viewer, "failures", exception_class=short, status=400)
+    problem = read(viewer, "failures", exception_class=short, code=400)
     assert problem["allowed"] == f"the whole name, with its package: {TYPO.exception_class}"
     # A class may have none.
     flights.pauses("LGA", cause=replace(TYPO, fingerprint="1-bare", exception_class=short))
@@ -210,7 +210,7 @@ LISTS = ("tasks", "failures", "errors", "commands", "audit", "dead-letters", "he
 
 @pytest.mark.parametrize("path", LISTS)
 def test_an_unknown_application_is_404_and_named(path: str, viewer: Client) -> None:
-    problem = read(viewer, path, application="nowhere", status=404)
+    problem = read(viewer, path, application="nowhere", code=404)
     assert problem["detail"] == "there is no application 'nowhere'"
 
 
@@ -223,16 +223,16 @@ def test_failures_of_an_unknown_error_group_are_404(flights: Story, viewer: Clie
         ({"fingerprint": "1-x"}, "'1-x'"),
         ({"fingerprint": mark, "application": "orders"}, f"orders '{mark}'"),
     ):
-        problem = read(viewer, "failures", status=404, **asked)
+        problem = read(viewer, "failures", code=404, **asked)
         assert problem["detail"] == f"there is no error group {named}"
 
 
 def test_an_unknown_path_is_404_in_json(viewer: Client) -> None:
     detail = "no endpoint /api/v1/task; see /api/v1/docs/"
-    assert read(viewer, "task", status=404)["detail"] == detail
+    assert read(viewer, "task", code=404)["detail"] == detail
     strict = Client(enforce_csrf_checks=True)
     assert strict.post("/api/v1/task", "{}", content_type=JSON).json()["detail"] == detail
-    assert "detail" in read(viewer, "commands/7", status=404)
+    assert "detail" in read(viewer, "commands/7", code=404)
 
 
 def test_a_command_is_accepted_and_can_be_followed(flights: Story, operator: Client) -> None:
@@ -253,11 +253,11 @@ def test_a_task_is_resumed_at_a_position_and_paused_by_command(
     task = flights.pauses("JFK").digest
     asked = {"kind": "RESUME_AT", "task": task, "reason": "a bad hour"}
     status, problem = command(operator, **asked)
-    assert (status, problem["param"]) == (400, "position")
+    assert (status, problem["param"]) == (400, "resume_position")
     far = 2**62
-    status, issued = command(operator, **asked, position=far)
-    assert (status, issued["kind"], issued["target"]) == (202, "RESUME_AT", far)
-    mend: dict[str, Any] = {"kind": "MEND_RECORD", "task": flights.pauses("LGA").digest}
+    status, issued = command(operator, **asked, resume_position=far)
+    assert (status, issued["kind"], issued["resume_position"]) == (202, "RESUME_AT", far)
+    mend: dict[str, Any] = {"kind": "EDIT_RECORD", "task": flights.pauses("LGA").digest}
     mend["reason"] = "a typo"
     status, problem = command(operator, **mend)
     assert (status, problem["param"]) == (400, "patch")
@@ -265,25 +265,25 @@ def test_a_task_is_resumed_at_a_position_and_paused_by_command(
     assert (status, problem["param"]) == (400, "patch")
     patch = [{"op": "replace", "path": "/dep_delay", "value": 9}]
     status, issued = command(operator, **mend, patch=patch)
-    assert (status, json.loads(issued["patch"])) == (202, patch)
+    assert (status, issued["patch"]) == (202, patch)
     flights.skips("EWR", 3)
     pause: dict[str, Any] = {"kind": "PAUSE_TASK", "task": flights.task("EWR").digest}
     pause["duration_seconds"] = 300
     status, problem = command(operator, **pause | {"duration_seconds": 0})
     assert (status, problem["param"]) == (400, "duration_seconds")
     assert problem["allowed"] == "a whole number of seconds from 1 to 31622400"
-    status, problem = command(operator, **pause, until="2013-01-01T00:00:00Z")
-    assert (status, problem["param"]) == (400, "until")
+    status, problem = command(operator, **pause, pause_ends_at="2013-01-01T00:00:00Z")
+    assert (status, problem["param"]) == (400, "pause_ends_at")
     assert "'2013-01-01T00:00:00Z' is not allowed" in problem["detail"]
     id = str(uuid4())
     for _ in range(2):
         status, issued = command(operator, **pause, id=id)
-        assert (status, issued["kind"], issued["target"]) == (202, "PAUSE_TASK", None)
-    ends = datetime.fromisoformat(issued["until"])
+        assert (status, issued["kind"], issued["resume_position"]) == (202, "PAUSE_TASK", None)
+    ends = datetime.fromisoformat(issued["pause_ends_at"])
     assert ends - datetime.fromisoformat(issued["issued_at"]) == timedelta(minutes=5)
     flights.pauses_by_hand("EWR", UUID(id))
     row = read(operator, f"tasks/{pause['task']}")
-    assert (row["status"], row["paused_until"]) == ("PAUSED", issued["until"])
+    assert (row["status"], row["pause_ends_at"]) == ("PAUSED", issued["pause_ends_at"])
     assert 290 <= row["pause_seconds_left"] <= 300
 
 
@@ -293,7 +293,7 @@ def test_a_record_is_tested_by_rest(flights: Story, operator: Client) -> None:
     status, problem = command(operator, **asked, patch=[{"op": "test"}])
     assert (status, problem["param"]) == (400, "patch")
     status, issued = command(operator, **asked, patch=patch)
-    assert (status, issued["test"], json.loads(issued["patch"])) == (202, None, patch)
+    assert (status, issued["test"], issued["patch"]) == (202, None, patch)
     flights.tests(issued["id"], failure=NA)
     found = read(operator, f"commands/{issued['id']}")
     assert (found["status"], found["verdict"], found["test"]["rows"]) == ("APPLIED", None, 0)
@@ -383,7 +383,7 @@ def test_an_application_is_shut_down_and_started(flights: Story, operator: Clien
         ({"kind": "START_APPLICATION", "application": "flights", "id": "7"}, "id"),
         ({"kind": "START_APPLICATION", "application": "flights", "force": True}, "force"),
         ({"kind": "START_APPLICATION", "application": "flights", "waves": False}, "waves"),
-        ({"kind": "RESUME_TASK", "task": "0", "position": 7}, "position"),
+        ({"kind": "RESUME_TASK", "task": "0", "resume_position": 7}, "resume_position"),
         ({"kind": "RESUME_TASK", "task": "0", "application": "flights"}, "application"),
         ({"kind": "RESUME_TASKS", "application": "flights", "task": "0"}, "task"),
         ({"kind": "RESUME_AT", "task": "0", "duration_seconds": 60}, "duration_seconds"),
@@ -435,7 +435,7 @@ def test_a_value_that_json_cannot_encode_is_refused_with_its_text(
     ],
 )
 def test_an_unknown_id_is_404(path: str, viewer: Client) -> None:
-    assert "there is no" in read(viewer, path, status=404)["detail"]
+    assert "there is no" in read(viewer, path, code=404)["detail"]
 
 
 def test_viewers_read_and_do_not_act(flights: Story, viewer: Client) -> None:
@@ -566,11 +566,14 @@ def test_a_run_has_its_policy_and_tolerance_usage(flights: Story, viewer: Client
         "on": {"checks.ImplausibleDelay": "PAUSE", "builtins.TimeoutError": "RETRY"},
     }
     assert (thread["policy"]["rate_limit"], thread["policy"]["rate_duration"]) == (100, "hour")
-    assert thread["spent"]["total"] == 0 and thread["spent"]["window_start"] is None
+    assert (
+        thread["tolerance_usage"]["total"] == 0
+        and thread["tolerance_usage"]["window_began_at"] is None
+    )
     flights.skips("JFK", 37)
     (thread,) = read(viewer, "applications/flights/threads")["results"]
-    assert (thread["spent"]["total"], thread["spent"]["task"]) == (37, "JFK")
-    assert thread["spent"]["window_start"].endswith(":00:00Z")
+    assert (thread["tolerance_usage"]["total"], thread["tolerance_usage"]["task"]) == (37, "JFK")
+    assert thread["tolerance_usage"]["window_began_at"].endswith(":00:00Z")
 
 
 def test_dead_letters_are_listed_one_by_one_with_totals(flights: Story, viewer: Client) -> None:
@@ -656,9 +659,9 @@ def test_dead_letters_are_redriven_by_a_command(flights: Story, operator: Client
     command = read(operator, f"commands/{found.json()['id']}")
     assert (command["kind"], command["redrive"]["records"]) == ("REDRIVE", 3)
     assert command["redrive"]["records_per_minute"] == 60
-    assert json.loads(command["redrive"]["patch"]) == patch
+    assert command["redrive"]["patch"] == patch
     assert command["redrive_progress"]["issued"] == 1
-    (part,) = read(operator, "commands", rollout=command["id"])["results"]
+    (part,) = read(operator, "commands", part_of=command["id"])["results"]
     assert (part["kind"], part["part_of"]) == ("REDRIVE_RECORDS", command["id"])
     for wrong, field in (
         ({"patch": [{"op": "copy", "from": "/a", "path": "/b"}]}, "patch"),
@@ -678,7 +681,7 @@ def test_dead_letters_are_redriven_by_a_command(flights: Story, operator: Client
 
 
 def test_past_states_are_read_by_time_or_position(flights: Story, viewer: Client) -> None:
-    before = read(viewer, "applications/flights")["position"]
+    before = read(viewer, "applications/flights")["sequence"]
     task = flights.pauses("JFK", held=12).digest
     paused = datetime.now(UTC).isoformat()
     flights.skips("EWR", 40)
@@ -699,7 +702,7 @@ def test_past_states_are_read_by_time_or_position(flights: Story, viewer: Client
         (read(viewer, path, as_of=when) if when else read(viewer, path))["results"]
         for when in (paused, None)
     )
-    assert [each["spent"]["total"] for each in (*before_skips, *now)] == [0, 40]
+    assert [each["tolerance_usage"]["total"] for each in (*before_skips, *now)] == [0, 40]
     (instance,) = read(viewer, "applications/flights/instances")["results"]
     path = f"applications/flights/instances/{instance['id']}"
     assert read(viewer, path) == read(viewer, path, as_of=paused) == instance
@@ -707,9 +710,9 @@ def test_past_states_are_read_by_time_or_position(flights: Story, viewer: Client
     assert one == group
     assert read(viewer, "applications/flights", as_of=paused)["failed"] == 1
     assert read(viewer, "tasks", application="flights", as_of=f"@{before}")["results"] == []
-    read(viewer, f"tasks/{task}", as_of=f"@{before}", status=404)
-    assert read(viewer, "tasks", as_of="@1", status=400)["param"] == "as_of"
-    assert read(viewer, "applications", as_of="soon", status=400)["param"] == "as_of"
+    read(viewer, f"tasks/{task}", as_of=f"@{before}", code=404)
+    assert read(viewer, "tasks", as_of="@1", code=400)["param"] == "as_of"
+    assert read(viewer, "applications", as_of="soon", code=400)["param"] == "as_of"
 
 
 def test_a_time_in_the_future_is_refused_as_as_of(flights: Story, viewer: Client) -> None:
@@ -796,11 +799,11 @@ def test_the_feed_continues_at_its_cursor(flights: Story, viewer: Client) -> Non
     more = read(viewer, "feed", cursor=rest["cursor"], application="flights")["events"]
     assert [each["type"] for each in more] == ["RecordFailed", "TaskPaused", "RecordsHeld"]
     assert more[1]["data"]["position"] == 151_974
-    read(viewer, "feed", cursor="x", status=400)
+    read(viewer, "feed", cursor="x", code=400)
     last = read(viewer, "feed", last=2)
     assert [each["type"] for each in last["events"]] == ["TaskPaused", "RecordsHeld"]
     assert read(viewer, "feed", last=0) == {"events": [], "cursor": last["cursor"], "more": False}
-    read(viewer, "feed", last=1, cursor=last["cursor"], status=400)
+    read(viewer, "feed", last=1, cursor=last["cursor"], code=400)
 
 
 def test_the_status_has_parts_applications_stopped_tasks_and_recent_failures(

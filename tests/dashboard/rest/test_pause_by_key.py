@@ -31,11 +31,11 @@ def test_a_key_that_has_not_failed_is_paused_and_its_task_appears(
     assert (status, issued["task"]) == (202, task)
     page = operator.get(reverse("command", args=[issued["id"]])).content.decode()
     assert "delays_cust-001" in page and f"/tasks/{task}" not in page
-    read(operator, f"tasks/{task}", status=404)
+    read(operator, f"tasks/{task}", code=404)
 
     flights.pauses_by_hand("cust-001", issued["id"])
     shown = read(operator, f"tasks/{task}")
-    assert (shown["status"], shown["paused_until"]) == ("PAUSED", issued["until"])
+    assert (shown["status"], shown["pause_ends_at"]) == ("PAUSED", issued["pause_ends_at"])
     page = operator.get(reverse("command", args=[issued["id"]])).content.decode()
     assert f"/tasks/{task}" in page
     assert issue(operator, kind="RESUME_TASK", task=task)[0] == 202

@@ -270,9 +270,9 @@ def test_a_task_of_an_older_agent_gets_no_command_that_the_agent_does_not_know()
     versions = {agent_versions.REPORTED_AS: "3"}
     older = histories.event(InstanceStarted(host="driver", pid=7, versions=versions), run=None)
     given_ = Given(older, *PAUSED[1:])
-    why = "the agent of instance driver, pid 7, is too old: it does not know MEND_RECORD"
-    assert given_.refuses(CommandKind.MEND_RECORD, task=JFK) == why
-    why = why.replace("MEND", "TEST")
+    why = "the agent of instance driver, pid 7, is too old: it does not know EDIT_RECORD"
+    assert given_.refuses(CommandKind.EDIT_RECORD, task=JFK) == why
+    why = why.replace("EDIT", "TEST")
     assert given_.refuses(CommandKind.TEST_RECORD, task=JFK) == why
     assert len(given_.when(CommandKind.SKIP_RECORD, task=JFK)) == 1
 
@@ -283,9 +283,9 @@ def test_a_test_needs_a_run_and_delays_no_other_command() -> None:
     assert isinstance(tested, CommandIssued) and tested.instances == (INSTANCE,)
     waiting = Given(*PAUSED, issued(test))
     assert waiting.refuses(test, task=JFK).startswith("TEST_RECORD by ben is already in progress")
-    assert len(waiting.when(CommandKind.MEND_RECORD, task=JFK)) == 1
+    assert len(waiting.when(CommandKind.EDIT_RECORD, task=JFK)) == 1
     # The task is about to continue.
-    assert "MEND_RECORD by ben" in Given(*PAUSED, issued(CommandKind.MEND_RECORD)).refuses(
+    assert "EDIT_RECORD by ben" in Given(*PAUSED, issued(CommandKind.EDIT_RECORD)).refuses(
         test, task=JFK
     )
     gone = Given(*PAUSED, histories.event(InstanceLost(last_heard=NOON), run=None))
@@ -365,7 +365,7 @@ def test_other_commands_are_refused_during_a_shutdown(kind: CommandKind) -> None
         CommandRequest(command=ID, kind=CommandKind.SHUT_DOWN_APPLICATION, actor="ana"),
         CommandRequest(command=ID, kind=CommandKind.RESUME_AT, actor="ana", task=JFK, reason="x"),
         CommandRequest(command=ID, kind=CommandKind.RESUME_AT, actor="ana", task=JFK, target=1),
-        CommandRequest(command=ID, kind=CommandKind.MEND_RECORD, actor="a", task=JFK, reason="x"),
+        CommandRequest(command=ID, kind=CommandKind.EDIT_RECORD, actor="a", task=JFK, reason="x"),
         CommandRequest(
             command=ID, kind=CommandKind.SKIP_RECORD, actor="a", task=JFK, reason="x", patch="[]"
         ),

@@ -43,7 +43,7 @@ SINCE = {
     CommandKind.RESTART_PIPELINE: 2,
     CommandKind.SHUT_DOWN_INSTANCE: 2,
     CommandKind.REDRIVE_RECORDS: 3,
-    CommandKind.MEND_RECORD: 4,
+    CommandKind.EDIT_RECORD: 4,
     CommandKind.TEST_RECORD: 6,
     CommandKind.TEST_DEAD_LETTER: 6,
     CommandKind.PAUSE_PIPELINE: 5,
