@@ -95,6 +95,14 @@ def _pages(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
     return [title.format(**size), pages.table(pages.figures(urls, **size))]
 
 
+def _feed(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
+    _set_up_web()
+    from benchmarks import feed
+
+    title = f"## Feed, {options.history_events:,} events"
+    return [title, figures(feed.figures(urls, events=options.history_events))]
+
+
 def _dead_letters(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
     _set_up_web()
     from benchmarks import dead_lettering, dead_letters
@@ -199,6 +207,7 @@ PARTS: dict[str, Callable[[argparse.Namespace, embedded.Urls], list[str]]] = {
     "volume": _volume,
     "history": _history,
     "pages": _pages,
+    "feed": _feed,
     "dead-letters": _dead_letters,
     "idle": _idle,
     "agent": _agent,

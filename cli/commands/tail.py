@@ -45,12 +45,12 @@ def tail(session: Session, *, application: str | None, follow: bool, lines: int)
 def _newest(session: Session, application: str | None, lines: int) -> tuple[list[Json], str]:
     """Return the newest events of all logs in order of receipt, and the cursor after them."""
     page = session.client.post("feed", _body(application, last=lines))
-    events = page["events"]
+    events = page["results"]
     while page["more"]:
-        page = session.client.post("feed", _body(application, cursor=page["cursor"]))
-        events += page["events"]
+        page = session.client.post("feed", _body(application, cursor=page["next"]))
+        events += page["results"]
     events.sort(key=lambda event: output.parsed(event["received_at"]))
-    return events[-lines:] if lines else [], page["cursor"]
+    return events[-lines:] if lines else [], page["next"]
 
 
 def _print_new(session: Session, application: str | None, cursor: str) -> str:
@@ -59,9 +59,9 @@ def _print_new(session: Session, application: str | None, cursor: str) -> str:
     try:
         while more:
             page = session.client.post("feed", _body(application, cursor=cursor))
-            for event in page["events"]:
+            for event in page["results"]:
                 _print(session, event)
-            cursor, more = page["cursor"], page["more"]
+            cursor, more = page["next"], page["more"]
     except Unreachable as error:
         # A follower outlives a restart of the server: the cursor misses nothing.
         click.echo(f"arrester: {error.message}; trying again", err=True)

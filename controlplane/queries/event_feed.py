@@ -17,7 +17,6 @@ import msgspec
 from msgspec import Meta
 
 from arrester.controlplane import store
-from arrester.controlplane.queries import paging
 from arrester.controlplane.store.column_values import MAX_BIGINT
 from arrester.domain.errors import BeforeHistory, InvalidValue
 from arrester.domain.events import StoredEvent
@@ -31,10 +30,20 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
 
     events: tuple[StoredEvent, ...]
     #: Always present: later events come after it.
-    cursor: str
+    next: str
     more: Annotated[
         bool, Meta(description="True: more events are stored. False: repeat the request later.")
     ]
+    #: The positions before the events, by the numbers of the logs, and these numbers by name.
+    begin: Mapping[int, int]
+    ids: Mapping[str, int]
+
+    def cursors(self) -> Iterator[str]:
+        """Yield the cursor after each of the events."""
+        positions = dict(self.begin)
+        for each in self.events:
+            positions[self.ids[each.application]] = each.sequence
+            yield pack_cursor(positions)
 
 
 def feed(
@@ -62,8 +71,9 @@ def feed(
         for stream in streams
     }
     ends = {stream.application: stream.sequence for stream in streams}
+    begin = positions | {each.id: read[each.application] for each in streams}
     behind = {name: at for name, at in read.items() if at < ends[name]}
-    events = store.read_following(behind, limit=paging.checked(limit))
+    events = store.read_following(behind, limit=limit)
     firsts = {each.application: each.sequence for each in reversed(events)}
     if any(first > read[name] + 1 for name, first in firsts.items()):
         # Retention has dropped events since the beginnings of the logs were read.
@@ -72,8 +82,10 @@ def feed(
         read[each.application] = max(read[each.application], each.sequence)
     return Feed(
         events=tuple(events),
-        cursor=pack_cursor(positions | {each.id: read[each.application] for each in streams}),
+        next=pack_cursor(positions | {each.id: read[each.application] for each in streams}),
         more=any(read[name] < end for name, end in ends.items()),
+        begin=begin,
+        ids={each.application: each.id for each in streams},
     )
 
 
@@ -112,7 +124,7 @@ def unpack_cursor(cursor: str) -> dict[int, int]:
         if len(rest) != 2 * count or not decompress.eof or max(rest, default=0) > MAX_BIGINT:
             raise ValueError("it is incomplete or too long")
     except (ValueError, binascii.Error, zlib.error) as exc:
-        raise InvalidValue("cursor", cursor, "`cursor` of an earlier response") from exc
+        raise InvalidValue("cursor", cursor, "`next` of an earlier response") from exc
     return dict(zip(accumulate(rest[:count]), rest[count:], strict=True))
 
 

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_GET
 
 from arrester.controlplane.web.session_store import SessionStore
 from arrester.dashboard.live.hub import ALL, RETRY_SECONDS, Hub, Mailbox
-from arrester.dashboard.permissions import person
+from arrester.dashboard.permissions import Person, person
 
 HEARTBEAT_SECONDS = 15.0
 #: How long a stream may continue after a log-out or the loss of a role.
@@ -64,16 +64,21 @@ def _sees_same(session_key: str | None, applications: frozenset[str] | None) -> 
 
     A page that loses its stream opens it again.
     """
-    request = HttpRequest()
-    request.session = SessionStore(session_key)
     try:
-        who = person(get_user(request))
+        who = person_of_session(session_key)
         return who is not None and who.seen == applications
     except OperationalError:
         # While PostgreSQL is unreachable there are no changes to send.
         return True
     finally:
         connections.close_all()
+
+
+def person_of_session(session_key: str | None) -> Person | None:
+    """Return the user of a session with its roles; None: logged out, or without a role."""
+    request = HttpRequest()
+    request.session = SessionStore(session_key)
+    return person(get_user(request))
 
 
 async def _always() -> bool:

@@ -14,7 +14,10 @@ from drf_spectacular.openapi import AutoSchema
 from arrester.dashboard.rest.problems import PREFIX
 
 #: The resources of modules with another name.
-_RESOURCES = {"agent_key": "agents", "error_groups": "errors", "redrives": "dead-letters"}
+_RESOURCES = {
+    "agent_key": "agents", "error_groups": "errors", "page": "feed", "redrives": "dead-letters",
+    "stream": "feed",
+}  # fmt: skip
 
 
 class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

@@ -7,6 +7,7 @@ from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from arrester.dashboard.rest import problems
 from arrester.dashboard.rest.access import agent_key, agents, audit, tokens
+from arrester.dashboard.rest.event_feed import page, stream
 from arrester.dashboard.rest.resources import (
     alerts,
     applications,
@@ -14,7 +15,6 @@ from arrester.dashboard.rest.resources import (
     dead_letters,
     error_groups,
     failures,
-    feed,
     notes,
     pipelines,
     quarantine,
@@ -148,7 +148,9 @@ urlpatterns = [
         commands.CancelCommandView.as_view(),
         name="api-cancel-command",
     ),
-    path("feed", feed.FeedView.as_view(), name="api-feed"),
+    path("feed", page.FeedView.as_view(), name="api-feed"),
+    path("feed/ndjson", stream.LinesView.as_view(), name="api-feed-ndjson"),
+    path("feed/sse", stream.ServerSentEventsView.as_view(), name="api-feed-sse"),
     path("installation", server.InstallationView.as_view(), name="api-installation"),
     path("status", server.StatusView.as_view(), name="api-status"),
     path("tokens", tokens.TokensView.as_view(), name="api-tokens"),

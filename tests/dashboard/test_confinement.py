@@ -95,6 +95,8 @@ def side(word: str) -> Side:
         "api-audit-export": reverse("api-audit-export"),
         "api-feed-all": f"{reverse('api-feed')}?last=100",
         "api-feed-one": f"{reverse('api-feed')}?last=100&application={word}",
+        "api-feed-ndjson": f"{reverse('api-feed-ndjson')}?follow=false",
+        "api-feed-sse": f"{reverse('api-feed-sse')}?follow=false&application={word}",
         "search-hidden": f"{reverse('search')}?q={HIDDEN[:3]}",
         "search-records": f"{reverse('search')}?q=of:{word}",
         "api-records-found": f"{reverse('api-records')}?q={word}",

@@ -11,8 +11,8 @@ from rest_framework.response import Response
 
 from arrester.controlplane import actions, queries
 from arrester.dashboard.rest import base
+from arrester.dashboard.rest.event_feed.page import StoredEventRowSerializer
 from arrester.dashboard.rest.problems import PROBLEMS
-from arrester.dashboard.rest.resources.feed import StoredEventRowSerializer
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 from arrester.domain.events import Failure, FailuresCounted, RecordFailed, StoredEvent
 from arrester.domain.identity.names import task_id

@@ -73,7 +73,7 @@ def follow(written: threading.Event) -> list[StoredEvent]:
         over = written.is_set()
         found = queries.feed(cursor=cursor, limit=random.choice((1, 7, 100)))
         seen += found.events
-        cursor = found.cursor
+        cursor = found.next
         if over and not found.events and not found.more:
             connection.close()
             return seen
@@ -119,7 +119,7 @@ def test_a_reader_by_time_would_miss_late_commits() -> None:
 
     late = [each for each in store.read("alpha") if each.received_at > last]
     assert late == []  # The reader by time has missed it,
-    (event,) = queries.feed(cursor=first.cursor).events
+    (event,) = queries.feed(cursor=first.next).events
     assert event.application == "alpha"  # and the cursor finds it.
 
 
@@ -131,10 +131,10 @@ def test_a_quiet_log_has_its_share_beside_a_noisy_one() -> None:
     found = queries.feed(limit=10)
     assert [each.application for each in found.events].count("quiet") == 1
     assert found.more
-    one = queries.feed(APPLICATION, cursor=found.cursor, limit=500)
+    one = queries.feed(APPLICATION, cursor=found.next, limit=500)
     assert len(one.events) == 45
     assert not one.more
-    assert queries.feed(cursor=one.cursor).events == ()
+    assert queries.feed(cursor=one.next).events == ()
 
 
 def test_a_cursor_of_dropped_or_missing_events_is_refused() -> None:
@@ -143,7 +143,7 @@ def test_a_cursor_of_dropped_or_missing_events_is_refused() -> None:
     begin = queries.feed(limit=1)
     store.save_base(APPLICATION, 3, [], received_at=now - timedelta(days=1), now=now)
     with pytest.raises(BeforeHistory):
-        queries.feed(cursor=begin.cursor)
+        queries.feed(cursor=begin.next)
     assert [each.sequence for each in queries.feed().events] == [4, 5]
     wrongs = [{store.read_stream(APPLICATION).id: 9}, {1: 2**63}]
     for wrong in (
@@ -151,7 +151,7 @@ def test_a_cursor_of_dropped_or_missing_events_is_refused() -> None:
         "what is that?",
         "e30x",
         bomb(),
-        begin.cursor[:-2],
+        begin.next[:-2],
     ):
         with pytest.raises(InvalidValue, match="cursor"):
             queries.feed(cursor=wrong)
@@ -175,7 +175,7 @@ def test_a_cursor_of_two_thousand_logs_fits_into_a_url() -> None:
 
 def test_events_dropped_while_the_feed_is_read_are_refused_not_skipped() -> None:
     streams.append_late(5)
-    cursor = queries.feed(limit=2).cursor
+    cursor = queries.feed(limit=2).next
     with streams.retaining_before("LATERAL"), pytest.raises(BeforeHistory):
         queries.feed(cursor=cursor)
     assert [each.sequence for each in queries.feed().events] == [6, 7, 8, 9, 10]
@@ -190,7 +190,7 @@ def test_a_page_of_the_feed_ends_by_its_bytes(monkeypatch: pytest.MonkeyPatch) -
     while found.events:
         numbers.append(len(found.events))
         assert found.more == (sum(numbers) < 7)
-        found = queries.feed(cursor=found.cursor)
+        found = queries.feed(cursor=found.next)
     assert numbers == [3, 3, 1]
     # One event is always returned.
     monkeypatch.setattr(store.log, "FOLLOWING_BYTES", 1)

@@ -43,5 +43,5 @@ def test_large_batches_are_read_in_portions(
     cursor = None
     while (page := queries.feed(cursor=cursor)).events:
         followed += page.events
-        cursor = page.cursor
+        cursor = page.next
     assert followed == log

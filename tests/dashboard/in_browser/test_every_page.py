@@ -38,7 +38,7 @@ MOST_BYTES = 250_000
 PEOPLE = {"viewer": "ben", "operator": "ana", "admin": "ada"}
 #: URLs without a page: parts of pages, files, endpoints for machines.
 NO_PAGES = {
-    "assign-dialog", "filter-dialog", "owner-rule-dialog",
+    "api-unversioned", "assign-dialog", "filter-dialog", "owner-rule-dialog",
     "discard-dialog", "edit-record-dialog", "preview-redrive", "redrive-dialog", "review-record",
     "mend-dialog", "review-mend", "test-result",
     "dead-letter-record", "dismiss-entry-dialog", "dismiss-many-dialog", "dismiss-task-dialog",

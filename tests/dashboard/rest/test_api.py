@@ -786,24 +786,24 @@ def test_an_invalid_value_of_one_group_of_many_names_the_group(
 
 def test_the_feed_continues_at_its_cursor(flights: Story, viewer: Client) -> None:
     first = read(viewer, "feed", limit=2)
-    rest = read(viewer, "feed", cursor=first["cursor"])
-    assert [each["sequence"] for each in first["events"]] == [1, 2]
-    assert first["events"][0]["type"] == "InstanceStarted"
-    assert first["events"][1]["run"]["pipeline"] == "delays"
+    rest = read(viewer, "feed", cursor=first["next"])
+    assert [each["sequence"] for each in first["results"]] == [1, 2]
+    assert first["results"][0]["type"] == "InstanceStarted"
+    assert first["results"][1]["run"]["pipeline"] == "delays"
     # A cursor of thousands of applications exceeds the URL limit.
-    body = {"cursor": first["cursor"]}
+    body = {"cursor": first["next"]}
     answer = viewer.post("/api/v1/feed", body, content_type=JSON)
     assert (answer.status_code, answer.json()) == (200, rest)
     assert Client().post("/api/v1/feed", body, content_type=JSON).status_code == 401
     flights.pauses("JFK", held=12)
-    more = read(viewer, "feed", cursor=rest["cursor"], application="flights")["events"]
+    more = read(viewer, "feed", cursor=rest["next"], application="flights")["results"]
     assert [each["type"] for each in more] == ["RecordFailed", "TaskPaused", "RecordsHeld"]
     assert more[1]["data"]["position"] == 151_974
     read(viewer, "feed", cursor="x", code=400)
     last = read(viewer, "feed", last=2)
-    assert [each["type"] for each in last["events"]] == ["TaskPaused", "RecordsHeld"]
-    assert read(viewer, "feed", last=0) == {"events": [], "cursor": last["cursor"], "more": False}
-    read(viewer, "feed", last=1, cursor=last["cursor"], code=400)
+    assert [each["type"] for each in last["results"]] == ["TaskPaused", "RecordsHeld"]
+    assert read(viewer, "feed", last=0) == {"results": [], "next": last["next"], "more": False}
+    read(viewer, "feed", last=1, cursor=last["next"], code=400)
 
 
 def test_the_status_has_parts_applications_stopped_tasks_and_recent_failures(

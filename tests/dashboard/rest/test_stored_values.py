@@ -56,7 +56,7 @@ def test_a_stored_share_that_is_no_json_is_null(db: None, viewer: Client, share:
     for path in ("threads", "threads?as_of=@2"):
         (run,) = read(viewer, f"applications/{APPLICATION}/{path}")["results"]
         assert run["policy"]["outage_share"] is None
-    described = read(viewer, "feed")["events"][1]
+    described = read(viewer, "feed")["results"][1]
     assert described["type"] == "PipelineDescribed"
     assert described["data"]["outage_share"] is None
     for tab in ("?tab=policy", "?as_of=@2"):
@@ -95,8 +95,8 @@ def test_a_page_of_the_feed_ends_by_the_bytes_of_what_a_batch_unpacks_to(
         response = viewer.get(f"/api/v1/feed?limit={number}{cursor}")
         page = response.json()
         assert len(response.content) < 1.5 * store.log.FOLLOWING_BYTES
-        assert page["events"] and page["more"] == (found + len(page["events"]) < number)
-        found += len(page["events"])
-        cursor = f"&cursor={page['cursor']}"
+        assert page["results"] and page["more"] == (found + len(page["results"]) < number)
+        found += len(page["results"])
+        cursor = f"&cursor={page['next']}"
     assert found == number
     assert len(queries.feed(limit=number).events) < number

@@ -18,11 +18,11 @@ from arrester.domain.errors import InvalidValue
 from arrester.domain.events import StoredEvent
 
 
-class FeedQuerySerializer(serializers.Serializer[Any]):
+class FollowQuerySerializer(serializers.Serializer[Any]):
     """The events to follow, and the log positions to continue at."""
 
     application = serializers.CharField(required=False, help_text="One log; all without it.")
-    cursor = serializers.CharField(required=False, help_text="`cursor` of the previous response.")
+    cursor = serializers.CharField(required=False, help_text="`next` of the previous response.")
     last = serializers.IntegerField(
         required=False,
         min_value=0,
@@ -33,6 +33,17 @@ class FeedQuerySerializer(serializers.Serializer[Any]):
         help_text="Without a cursor: begin with so many events at the end of each log; 0 returns"
         " only a cursor.",
     )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse `last` with a cursor."""
+        if "cursor" in attrs and "last" in attrs:
+            raise InvalidValue("last", attrs["last"], "only without a cursor")
+        return attrs
+
+
+class FeedQuerySerializer(FollowQuerySerializer):
+    """The events of a page."""
+
     limit = serializers.IntegerField(
         required=False,
         default=100,
@@ -78,11 +89,12 @@ class StoredEventRowSerializer(StructSerializer):
 class FeedPageSerializer(StructSerializer):
     """Some events, and the cursor to continue with: no event is added before it."""
 
-    events = StoredEventRowSerializer(many=True)
+    results = StoredEventRowSerializer(many=True, source="events")
 
     class Meta:
         struct = queries.Feed
-        fields = ("events", "cursor", "more")
+        fields = ("results", "next", "more")
+        help = {"next": "Always present: later events come after this cursor."}
 
 
 class FeedView(base.RestView):
@@ -92,7 +104,7 @@ class FeedView(base.RestView):
     only_reads = True
 
     @extend_schema(
-        operation_id="feed",
+        operation_id="feed_list",
         parameters=[FeedQuerySerializer],
         responses={200: FeedPageSerializer} | PAST,
     )
@@ -117,7 +129,5 @@ class FeedView(base.RestView):
 
 def _feed(given: Any) -> Response:
     wanted = base.values(FeedQuerySerializer, given)
-    if "cursor" in wanted and "last" in wanted:
-        raise InvalidValue("last", wanted["last"], "only without a cursor")
     feed = queries.feed(wanted.pop("application", None), **wanted)
     return Response(FeedPageSerializer(feed).data)

@@ -1,0 +1,1 @@
+"""The feed of events over REST: by page, as lines of JSON, and as server-sent events."""
