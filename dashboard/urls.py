@@ -249,6 +249,18 @@ urlpatterns = [
     path("alerts/rules/<int:id>/delete", alert_actions.delete_rule, name="delete-rule"),
     path("alerts/limits", alert_actions.set_limits, name="set-limits"),
     path("alerts/limits/ask", alert_actions.limits_dialog, name="limits-dialog"),
+    path("alerts/subscriptions", alert_actions.add_subscription, name="add-subscription"),
+    path("alerts/subscriptions/ask", alert_actions.subscription_dialog, name="subscription-dialog"),
+    path(
+        "alerts/subscriptions/<int:id>/delete",
+        alert_actions.delete_subscription,
+        name="delete-subscription",
+    ),
+    path(
+        "alerts/subscriptions/<int:id>/replay",
+        alert_actions.replay_subscription,
+        name="replay-subscription",
+    ),
     path("alerts/messages/<uuid:id>", alert_actions.send_again, name="send-alert-again"),
     path("alerts/<int:id>/acknowledge", alert_actions.acknowledge, name="acknowledge-alert"),
     path("audit", audit.audit, name="audit"),

@@ -51,6 +51,7 @@ ROWS: Final[Mapping[str, str]] = dict.fromkeys(
     "alert_channel": "false",
     "audit_check": "false",
     "alert_rule": "false",
+    "event_subscription": "false",
     # The name of a shared filter without an application may be about others.
     "saved_filter": f"{_OWN} OR (application = '' AND NOT shared)",
 }  # fmt: skip

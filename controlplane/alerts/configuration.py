@@ -67,23 +67,28 @@ def add_channel(address: str, name: str = "", *, actor: str) -> tuple[AlertChann
     address, or a name that another channel has.
     """
     parsed = addresses.parse(address)
-    name = _name(name.strip() or parsed.shown)
-    first = not AlertChannel.objects.filter(user=None).exists()
+    first = not AlertChannel.objects.filter(user=None, subscription=None).exists()
+    channel = create_channel(parsed, name)
+    record(actor, channel.name, AlertAct.CHANNEL_ADDED, f"{parsed.service}: {parsed.shown}")
+    if first and not AlertRule.objects.exclude(channel=None).exists():
+        save_rule(None, RuleForm(name="All alerts", channel=channel.id), actor=actor)
+    return channel, parsed.key
+
+
+def create_channel(address: addresses.Address, name: str = "") -> AlertChannel:
+    """Create the row of a channel; raise InvalidValue for a name that another one has."""
+    name = _name(name.strip() or address.shown)
     try:
         with transaction.atomic():
-            channel = AlertChannel.objects.create(
+            return AlertChannel.objects.create(
                 name=name,
-                service=parsed.service,
-                shown_address=parsed.shown,
-                secret=sending.encrypt_address(parsed),
+                service=address.service,
+                shown_address=address.shown,
+                secret=sending.encrypt_address(address),
                 created_at=datetime.now(UTC),
             )
     except IntegrityError:
         raise InvalidValue("name", name, "a name that no other channel has") from None
-    record(actor, name, AlertAct.CHANNEL_ADDED, f"{parsed.service}: {parsed.shown}")
-    if first and not AlertRule.objects.exclude(channel=None).exists():
-        save_rule(None, RuleForm(name="All alerts", channel=channel.id), actor=actor)
-    return channel, parsed.key
 
 
 @transaction.atomic

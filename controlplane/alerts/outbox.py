@@ -19,7 +19,13 @@ from arrester.controlplane.alerts import sending
 from arrester.controlplane.alerts.audit import SERVER, AlertAct, record
 from arrester.controlplane.alerts.encryption import Undecipherable
 from arrester.controlplane.alerts.text import MessageKind, MessageText, compose
-from arrester.controlplane.models import Alert, AlertChannel, AlertMessage, AlertRule
+from arrester.controlplane.models import (
+    Alert,
+    AlertChannel,
+    AlertMessage,
+    AlertRule,
+    EventSubscription,
+)
 from arrester.domain.identity import uuids
 
 log = logging.getLogger(__name__)
@@ -123,30 +129,50 @@ def _next(channel_id: int) -> AlertMessage | None:
 def _attempt(channel: AlertChannel, message: AlertMessage, now: datetime) -> bool:
     """Send one message and store the result; return whether the next one may follow."""
     message.attempts += 1
-    text = MessageText.decode(message.text)
     try:
-        resolved = message.kind == MessageKind.RESOLVED.value and message.about
-        sending.send(channel, message.id, resolved or message.id, text, now=now)
+        _send(channel, message, now)
     except (sending.NotSent, Undecipherable) as exc:
         return _failed(channel, message, str(exc), now)
     except Exception as exc:  # the library of a channel may raise anything
         log.exception("alert channel %s: sending failed", channel.name)
         return _failed(channel, message, f"{type(exc).__name__}: {exc}"[:300], now)
-    message.status, message.error = MessageStatus.SENT.value, ""
-    message.sent_at = datetime.now(UTC)
-    with transaction.atomic():
-        message.save(update_fields=["status", "error", "sent_at", "attempts"])
-        record(SERVER, channel.name, AlertAct.MESSAGE_SENT, text.title)
+    _accepted(channel, message)
     AlertChannel.objects.filter(id=channel.id).update(
         failing_since=None, failed_attempts=0, retry_at=None, error=""
     )
     return True
 
 
+def _send(channel: AlertChannel, message: AlertMessage, now: datetime) -> None:
+    if message.kind == MessageKind.EVENTS.value:
+        sending.post_events(channel, message.id, message.text.encode(), now=now)
+        return
+    text = MessageText.decode(message.text)
+    resolved = message.kind == MessageKind.RESOLVED.value and message.about
+    sending.send(channel, message.id, resolved or message.id, text, now=now)
+
+
+def _accepted(channel: AlertChannel, message: AlertMessage) -> None:
+    """Store that a message was accepted. Events are deleted: the log has them for a replay."""
+    now = datetime.now(UTC)
+    if message.kind == MessageKind.EVENTS.value:
+        message.delete()
+        EventSubscription.objects.filter(channel=channel).update(delivered_at=now)
+        return
+    message.status, message.error, message.sent_at = MessageStatus.SENT.value, "", now
+    with transaction.atomic():
+        message.save(update_fields=["status", "error", "sent_at", "attempts"])
+        title = MessageText.decode(message.text).title
+        record(SERVER, channel.name, AlertAct.MESSAGE_SENT, title)
+
+
 def _failed(channel: AlertChannel, message: AlertMessage, reason: str, now: datetime) -> bool:
     """Store a failed attempt; the channel waits before the next one."""
     message.error = reason
-    if now - message.created_at >= GIVE_UP_AFTER or message.kind == MessageKind.TEST.value:
+    is_late = now - message.created_at >= GIVE_UP_AFTER
+    # Events wait until they are accepted: their order lasts, and the log has the later ones.
+    may_give_up = is_late and message.kind != MessageKind.EVENTS.value
+    if may_give_up or message.kind == MessageKind.TEST.value:
         message.status = MessageStatus.FAILED.value
     with transaction.atomic():
         message.save(update_fields=["status", "error", "attempts"])

@@ -11,7 +11,7 @@ import msgspec
 from django.db.models import Q, QuerySet
 
 from arrester.controlplane import queries
-from arrester.controlplane.alerts.text import MessageText
+from arrester.controlplane.alerts.text import MessageKind, MessageText
 from arrester.controlplane.models import Alert, AlertChannel, AlertMessage, AlertRule
 from arrester.controlplane.queries import paging
 from arrester.controlplane.queries.conditions.causes import AlertCause
@@ -81,7 +81,8 @@ def messages(*, limit: int = 50, until: UUID | None = None) -> list[SentMessage]
 
     An unknown one changes nothing.
     """
-    found = AlertMessage.objects.order_by("-created_at", "-id")
+    found = AlertMessage.objects.exclude(kind=MessageKind.EVENTS.value)
+    found = found.order_by("-created_at", "-id")
     begin = None if until is None else AlertMessage.objects.filter(id=until).first()
     if begin is not None:
         earlier = Q(created_at__lt=begin.created_at)
@@ -180,8 +181,8 @@ def _about(ids: Iterable[int]) -> QuerySet[AlertMessage]:
 
 
 def channels() -> list[AlertChannel]:
-    """Return all channels by name."""
-    return [*AlertChannel.objects.order_by("name")[:MOST]]
+    """Return all channels that rules may send to, by name."""
+    return [*AlertChannel.objects.filter(subscription=None).order_by("name")[:MOST]]
 
 
 def rules() -> list[AlertRule]:

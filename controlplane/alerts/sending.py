@@ -54,6 +54,16 @@ def _decrypt_address(channel: models.AlertChannel) -> ChannelSecret:
     return msgspec.json.decode(encryption.decrypt(bytes(channel.secret)), type=ChannelSecret)
 
 
+def _permitted(channel: models.AlertChannel) -> ChannelSecret:
+    """Return the address and key of a channel; raise NotSent if its host is not permitted."""
+    secret = _decrypt_address(channel)
+    try:
+        addresses.check_host(secret.url)
+    except InvalidValue as error:
+        raise NotSent(str(error)) from None
+    return secret
+
+
 def send(
     channel: models.AlertChannel, id: UUID, incident: UUID, message: MessageText, *, now: datetime
 ) -> None:
@@ -63,13 +73,9 @@ def send(
         NotSent: with the reason, if the channel did not accept it.
         Undecipherable: the address cannot be read.
     """
-    secret = _decrypt_address(channel)
-    try:
-        addresses.check_host(secret.url)
-    except InvalidValue as error:
-        raise NotSent(str(error)) from None
+    secret = _permitted(channel)
     if channel.service == addresses.WEBHOOK:
-        _post(secret, id, incident, message, now)
+        _post(secret, id, _content(id, incident, message, now), now)
         return
     url = secret.url
     if channel.service == addresses.MAIL:
@@ -94,19 +100,22 @@ def _headers(message: MessageText, *, is_first: bool, of: UUID) -> dict[str, str
     }
 
 
-def _post(
-    secret: ChannelSecret, id: UUID, incident: UUID, message: MessageText, now: datetime
-) -> None:
+def _content(id: UUID, incident: UUID, message: MessageText, now: datetime) -> bytes:
+    """Return the body of a webhook about alerts."""
+    data = {"id": str(id), "incident": str(incident), **msgspec.to_builtins(message)}
+    kind = f"alerts.{message.kind.value.lower()}"
+    return msgspec.json.encode({"type": kind, "timestamp": now, "data": data})
+
+
+def post_events(channel: models.AlertChannel, id: UUID, content: bytes, *, now: datetime) -> None:
+    """Send events of the log to the webhook of a subscription; raises as `send` does."""
+    _post(_permitted(channel), id, content, now)
+
+
+def _post(secret: ChannelSecret, id: UUID, content: bytes, now: datetime) -> None:
     """Post a message, signed as Standard Webhooks describes (standardwebhooks.com)."""
     import requests
 
-    content = msgspec.json.encode(
-        {
-            "type": f"alerts.{message.kind.value.lower()}",
-            "timestamp": now,
-            "data": {"id": str(id), "incident": str(incident), **msgspec.to_builtins(message)},
-        }
-    )
     headers = {
         "Content-Type": "application/json",
         "User-Agent": "arrester",

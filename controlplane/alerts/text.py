@@ -29,6 +29,8 @@ class MessageKind(StrEnum):
     ESCALATED = "ESCALATED"
     RESOLVED = "RESOLVED"
     TEST = "TEST"
+    #: Events of the log, for a subscription; deleted once it is accepted.
+    EVENTS = "EVENTS"
 
 
 class AlertText(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from arrester.controlplane.models.alerts import (
     AlertLimits,
     AlertMessage,
     AlertRule,
+    EventSubscription,
 )
 from arrester.controlplane.models.counts import (
     FailureTotal,
@@ -67,10 +68,10 @@ __all__ = [
     "NO_CAUSE", "OPEN", "AgentCredential", "Alert", "AlertChannel", "AlertLimits", "AlertMessage",
     "AlertRule", "Application", "ApplicationRole", "AuditCheck", "AuditEntry", "Base", "BaseState",
     "Batch", "BatchSeen", "Command", "DeadLetter", "DeadLetterStatus", "DeadLetterTotal",
-    "ErrorGroup", "Event", "FailureTotal", "FlowHour", "FlowMinute", "FlowTotal", "HeldChange",
-    "HeldMinute", "HourCount", "HourTotal", "IdsKept", "Instance", "LimitReached", "LogGap",
-    "MinuteCount", "MinuteTotal", "OwnerRule", "Quarantine", "RecordBlock", "RecordGroup",
-    "RecordIndex", "RedriveSelection", "RestToken", "RetentionRefusal", "SavedFilter",
-    "ShadowDeadLetter", "ShadowDeadLetterTotal", "ShadowRow", "Sighting", "SignOnAccount",
-    "Snapshot", "Stream", "Task", "Thread", "View",
+    "ErrorGroup", "Event", "EventSubscription", "FailureTotal", "FlowHour", "FlowMinute",
+    "FlowTotal", "HeldChange", "HeldMinute", "HourCount", "HourTotal", "IdsKept", "Instance",
+    "LimitReached", "LogGap", "MinuteCount", "MinuteTotal", "OwnerRule", "Quarantine",
+    "RecordBlock", "RecordGroup", "RecordIndex", "RedriveSelection", "RestToken",
+    "RetentionRefusal", "SavedFilter", "ShadowDeadLetter", "ShadowDeadLetterTotal", "ShadowRow",
+    "Sighting", "SignOnAccount", "Snapshot", "Stream", "Task", "Thread", "View",
 ]  # fmt: skip

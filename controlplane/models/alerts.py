@@ -41,6 +41,26 @@ class AlertChannel(Table):
         db_table = "alert_channel"
 
 
+class EventSubscription(Table):
+    """The events that a webhook receives, and how far it has them."""
+
+    id = models.BigAutoField(primary_key=True)
+    #: Its own channel, which no rule sends to.
+    channel = models.OneToOneField(AlertChannel, models.CASCADE, related_name="subscription")
+    #: Names of event types.
+    event_types = ArrayField(models.TextField())
+    #: The application of its events; empty: all.
+    application = models.TextField(default="")
+    #: The events up to this cursor of the feed are in the outbox, or have been accepted.
+    cursor = models.TextField()
+    created_at = models.DateTimeField()
+    #: When the webhook last accepted events.
+    delivered_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "event_subscription"
+
+
 class AlertRule(Table):
     """Which alerts are sent to which channel, and when."""
 

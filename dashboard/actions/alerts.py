@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, time
+from datetime import datetime, time, timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -13,16 +13,19 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from arrester.controlplane import queries
-from arrester.controlplane.alerts import configuration, reads, routing
+from arrester.controlplane.alerts import configuration, reads, routing, subscriptions
 from arrester.controlplane.alerts.configuration import LIMITS_MAX, RuleForm
+from arrester.controlplane.alerts.subscriptions import SubscriptionForm
 from arrester.controlplane.models import AlertRule
 from arrester.controlplane.queries.conditions import causes
 from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.dashboard.components import forms
 from arrester.dashboard.page_frame import Notice
 from arrester.dashboard.pages import alerts as page
+from arrester.dashboard.pages.alerts import REPLAY_HOURS
 from arrester.dashboard.permissions import Person, for_admins, for_operators
 from arrester.domain.errors import InvalidValue
+from arrester.domain.events import EVENT_TYPES
 
 #: In the form of a rule, in place of a channel: that of the owner.
 TO_OWNER = "owner"
@@ -147,6 +150,63 @@ def delete_rule(request: HttpRequest, who: Person, id: int) -> HttpResponse:
     """Delete a rule."""
     configuration.delete_rule(id, actor=who.name)
     return _settings(request, who)
+
+
+@require_GET
+@for_admins
+def subscription_dialog(request: HttpRequest, who: Person) -> HttpResponse:
+    """Show the form of a webhook that receives events."""
+    return _subscription_dialog(request)
+
+
+def _subscription_dialog(request: HttpRequest, *, invalid: str = "") -> HttpResponse:
+    context = {
+        "names": sorted(queries.log_positions()),
+        "types": sorted(EVENT_TYPES),
+        "posted": request.POST,
+        "chosen": request.POST.getlist("event_type"),
+        "invalid": invalid,
+    }
+    return forms.dialog(request, "event_subscription", context)
+
+
+@require_POST
+@for_admins
+def add_subscription(request: HttpRequest, who: Person) -> HttpResponse:
+    """Add a webhook that receives events; its key is shown once."""
+    form = SubscriptionForm(
+        address=request.POST.get("address", ""),
+        event_types=tuple(request.POST.getlist("event_type")),
+        application=request.POST.get("application", ""),
+        name=request.POST.get("name", ""),
+    )
+    try:
+        _, key = subscriptions.add(form, actor=who.name)
+    except InvalidValue as error:
+        return _subscription_dialog(request, invalid=f"{error}.")
+    return _settings(request, who, key=key)
+
+
+@require_POST
+@for_admins
+def delete_subscription(request: HttpRequest, who: Person, id: int) -> HttpResponse:
+    """Delete a webhook that receives events."""
+    subscriptions.delete(id, actor=who.name)
+    return _settings(request, who)
+
+
+@require_POST
+@for_admins
+def replay_subscription(request: HttpRequest, who: Person, id: int) -> HttpResponse:
+    """Deliver the events of the last hours again."""
+    hours = _number("hours", request.POST)
+    if hours not in REPLAY_HOURS:
+        raise InvalidValue("hours", hours, ", ".join(map(str, REPLAY_HOURS)))
+    subscriptions.replay(id, timezone.now() - timedelta(hours=hours), actor=who.name)
+    period = REPLAY_HOURS[hours]
+    return _settings(
+        request, who, notice=Notice(text=f"Events of the {period} are delivered again.")
+    )
 
 
 @require_GET

@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from arrester.controlplane import queries
-from arrester.controlplane.alerts import addresses, owner_channels, reads
+from arrester.controlplane.alerts import addresses, owner_channels, reads, subscriptions
 from arrester.controlplane.alerts.configuration import LIMITS_MAX
 from arrester.controlplane.queries.conditions import causes
 from arrester.controlplane.queries.conditions.causes import AlertCause
@@ -26,6 +26,10 @@ LIMIT_LABELS = {
     "backlog_minutes": ("Backlog grows", "minutes or longer"),
     "failed_percent": ("Failed records of some minutes", "% of those read"),
 }
+
+
+#: How many hours of events may be delivered again, and how they are called.
+REPLAY_HOURS = {1: "last hour", 24: "last 24 h", 168: "last 7 d"}
 
 
 @for_people
@@ -82,6 +86,8 @@ def show_settings(
             )
             for name, values in all_limits.items()
         ],
+        "subscriptions": subscriptions.subscriptions(),
+        "replay_hours": REPLAY_HOURS.items(),
         "key": key,
     }
     return page(

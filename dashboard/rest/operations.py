@@ -16,7 +16,7 @@ from arrester.dashboard.rest.problems import PREFIX
 #: The resources of modules with another name.
 _RESOURCES = {
     "agent_key": "agents", "error_groups": "errors", "page": "feed", "redrives": "dead-letters",
-    "stream": "feed",
+    "stream": "feed", "subscriptions": "event-subscriptions",
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from arrester.dashboard.rest import problems
 from arrester.dashboard.rest.access import agent_key, agents, audit, tokens
-from arrester.dashboard.rest.event_feed import page, stream
+from arrester.dashboard.rest.event_feed import page, stream, subscriptions
 from arrester.dashboard.rest.resources import (
     alerts,
     applications,
@@ -147,6 +147,21 @@ urlpatterns = [
         "commands/<uuid:id>/cancel",
         commands.CancelCommandView.as_view(),
         name="api-cancel-command",
+    ),
+    path(
+        "event-subscriptions",
+        subscriptions.SubscriptionsView.as_view(),
+        name="api-event-subscriptions",
+    ),
+    path(
+        "event-subscriptions/<int:id>",
+        subscriptions.OneSubscriptionView.as_view(),
+        name="api-event-subscription",
+    ),
+    path(
+        "event-subscriptions/<int:id>/replay",
+        subscriptions.ReplayView.as_view(),
+        name="api-replay-events",
     ),
     path("feed", page.FeedView.as_view(), name="api-feed"),
     path("feed/ndjson", stream.LinesView.as_view(), name="api-feed-ndjson"),

@@ -11,6 +11,7 @@ from unittest import mock
 from urllib.parse import urlencode
 from uuid import uuid4
 
+import msgspec
 from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.utils import timezone
@@ -20,7 +21,7 @@ from arrester.agents.failures.payload import Redaction, Reveal
 from arrester.controlplane import actions, models, queries, signing
 from arrester.controlplane.access.login_attempts import PER_NAME_AND_ADDRESS
 from arrester.controlplane.access.roles import Role
-from arrester.controlplane.alerts import configuration
+from arrester.controlplane.alerts import configuration, subscriptions
 from arrester.controlplane.store import stream_entry
 from arrester.domain.events import Failure, PipelinePaused, RecordFailed
 from arrester.domain.identity.uuids import uuid7
@@ -811,6 +812,12 @@ def _of_alerts() -> list[UserAction]:
     configuration.request_test(kept.id, actor="ada")
     models.AlertMessage.objects.update(status="FAILED")
     message = models.AlertMessage.objects.get()
+    wanted = subscriptions.SubscriptionForm(
+        address="http://127.0.0.1:9/events", name="events", event_types=("RecordFailed",)
+    )
+    webhook, _ = subscriptions.add(wanted, actor="ada")
+    wanted = msgspec.structs.replace(wanted, name="spare events")
+    spare_webhook, _ = subscriptions.add(wanted, actor="ada")
     now = timezone.now()
     alert = models.Alert.objects.create(
         cause="TASKS_PAUSED", critical=True, application="many", subject="one", title="one",
@@ -826,6 +833,7 @@ def _of_alerts() -> list[UserAction]:
         *,
         form: dict[str, str] | None = None,
         asks: str = "",
+        rest: tuple[str, dict[str, Any]] | None = None,
     ) -> UserAction:
         return UserAction(
             name=name,
@@ -834,7 +842,7 @@ def _of_alerts() -> list[UserAction]:
             url=url,
             form=form or {},
             steps=steps,
-            rest=None,
+            rest=rest,
             least=Role.ADMIN,
         )
 
@@ -869,6 +877,40 @@ def _of_alerts() -> list[UserAction]:
             asks=reverse("rule-dialog"),
         ),
         delete("delete-rule", narrow.id, f"#rule-{narrow.id}"),
+        act(
+            "add-subscription",
+            reverse("add-subscription"),
+            [
+                ("click", "text=Add webhook…"),
+                ("fill", "Address", "http://127.0.0.1:9/y"),
+                ("click", "dialog input[value=RecordFailed]"),
+                confirm,
+            ],
+            form={"address": "http://127.0.0.1:9/y", "event_type": "RecordFailed"},
+            asks=reverse("subscription-dialog"),
+            rest=(
+                "/api/v1/event-subscriptions",
+                {"address": "http://127.0.0.1:9/z", "event_types": ["RecordFailed"], "name": "z"},
+            ),
+        ),
+        delete(
+            "delete-subscription",
+            spare_webhook.id,
+            f"#subscription-{spare_webhook.id} details:last-child",
+        ),
+        act(
+            "replay-subscription",
+            reverse("replay-subscription", args=[webhook.id]),
+            [
+                ("click", f"#subscription-{webhook.id} summary:has-text('Replay')"),
+                ("click", f"#subscription-{webhook.id} button:has-text('Deliver again')"),
+            ],
+            form={"hours": "24"},
+            rest=(
+                f"/api/v1/event-subscriptions/{webhook.id}/replay",
+                {"since": "2026-11-20T09:00:00Z"},
+            ),
+        ),
         act(
             "set-limits",
             reverse("set-limits"),

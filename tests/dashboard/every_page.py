@@ -9,7 +9,7 @@ from uuid import UUID
 from django.urls import reverse
 
 from arrester.controlplane import actions, alerts, queries
-from arrester.controlplane.alerts import configuration, outbox
+from arrester.controlplane.alerts import configuration, outbox, subscriptions
 from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.dashboard.pages import applications, errors, tasks
 from arrester.domain.events import Body, FinalResponse, RecordFailed, SourceLines
@@ -191,6 +191,12 @@ def _alert() -> None:
     configuration.save_rule(None, quiet, actor="ada")
     configuration.request_test(channel.id, actor="ada")
     outbox.send_pending(channel.id)
+    form = subscriptions.SubscriptionForm(
+        address="http://127.0.0.1:9/" + "y" * 90,
+        name="lake",
+        event_types=("RecordFailed", "TaskPaused"),
+    )
+    subscriptions.add(form, actor="ada")
     assert alerts.update(now=datetime.now(UTC))
 
 
@@ -276,6 +282,7 @@ def dialogs(scene: Scene) -> dict[str, tuple[str, list[str]]]:
         "dialog-assign": (error, ["#assign"]),
         "dialog-assign-many": (reverse("errors"), ["[data-select-all]", "#many-assign"]),
         "dialog-owner-rule": (reverse("owners"), ["#add-rule"]),
+        "dialog-webhook": (reverse("alert-settings"), ["button:has-text('Add webhook…')"]),
         "dialog-saved-filters": (
             f"{reverse('errors')}?state=all",
             [".saved summary", "#save-filter"],

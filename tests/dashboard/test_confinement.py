@@ -168,6 +168,7 @@ def ask(client: Client, url: str) -> tuple[int, str]:
 
 #: What is about the server, and what needs another role than that of a viewer.
 SERVER = {"alert-settings", "api-audit-export", "api-installation", "limits-dialog", "rule-dialog",
+    "api-event-subscriptions", "subscription-dialog",
     "owner-rule-dialog",
 }  # fmt: skip
 

@@ -23,12 +23,12 @@ from rest_framework.request import Request
 
 from arrester.controlplane import access, queries
 from arrester.controlplane.models import RestToken
+from arrester.controlplane.queries import event_lines
 from arrester.dashboard.live.hub import ALL, Mailbox
 from arrester.dashboard.live.stream import HUB, person_of_session
 from arrester.dashboard.permissions import person
 from arrester.dashboard.rest import base, problems
 from arrester.dashboard.rest.authentication import RestTokenAuthentication
-from arrester.dashboard.rest.event_feed import json_lines
 from arrester.dashboard.rest.event_feed.page import FollowQuerySerializer
 from arrester.dashboard.rest.problems import PAST
 from arrester.domain.errors import ArresterError
@@ -90,15 +90,15 @@ class Lines(Form):
 
     def events(self, feed: queries.Feed) -> Iterator[bytes]:
         """Yield the events of a portion, and the cursor after them."""
-        yield b"\n".join([*json_lines.lines(feed.events), self.heartbeat(feed.next)])
+        yield b"\n".join([*event_lines.lines(feed.events), self.heartbeat(feed.next)])
 
     def heartbeat(self, cursor: str) -> bytes:
         """Return the line of a cursor."""
-        return json_lines.encode({"next": cursor}) + b"\n"
+        return event_lines.encode({"next": cursor}) + b"\n"
 
     def problem(self, problem: Any) -> bytes:
         """Return the line of an error."""
-        return json_lines.encode({"problem": problem}) + b"\n"
+        return event_lines.encode({"problem": problem}) + b"\n"
 
 
 class ServerSentEvents(Form):
@@ -110,7 +110,7 @@ class ServerSentEvents(Form):
         """Yield the events of a portion."""
         yield b"".join(
             b"id: %s\ndata: %s\n\n" % (cursor.encode(), line)
-            for cursor, line in zip(feed.cursors(), json_lines.lines(feed.events), strict=True)
+            for cursor, line in zip(feed.cursors(), event_lines.lines(feed.events), strict=True)
         )
 
     def heartbeat(self, cursor: str) -> bytes:
@@ -119,7 +119,7 @@ class ServerSentEvents(Form):
 
     def problem(self, problem: Any) -> bytes:
         """Return the event of an error, after which a client does not continue."""
-        return b"event: problem\ndata: %s\n\n" % json_lines.encode(problem)
+        return b"event: problem\ndata: %s\n\n" % event_lines.encode(problem)
 
 
 class Follower:

@@ -13,7 +13,7 @@ import django
 django.setup()
 
 from arrester.controlplane import alerts  # noqa: E402  # Django has to be ready first
-from arrester.controlplane.alerts import outbox, routing, sending  # noqa: E402
+from arrester.controlplane.alerts import outbox, routing, sending, subscriptions  # noqa: E402
 
 
 def killed(*_: Any, **__: Any) -> None:
@@ -41,7 +41,19 @@ if step == "routed":
         killed()
 
     package.route = routed
+post_events = sending.post_events
+
+
+def post_events_and_be_killed(*args: Any, **kwargs: Any) -> None:
+    post_events(*args, **kwargs)
+    killed()
+
+
 sending.send = send_and_be_killed
+sending.post_events = post_events_and_be_killed
 alerts.update(now=datetime.now(UTC))
+subscriptions.collect(seconds=5)
+if step == "collected":
+    killed()
 for channel in outbox.channels_to_send(now=datetime.now(UTC)):
     outbox.send_pending(channel)

@@ -47,7 +47,7 @@ NO_PAGES = {
     "pause-key-dialog", "pause-pipeline-dialog", "resume-pipeline-dialog",
     "reveal-dialog", "sign-on", "sign-on-callback",
     "resume-at-dialog", "resume-many-dialog", "rollout-dialog", "rule-dialog", "shut-down-dialog",
-    "shut-down-instance-dialog", "skip-dialog", "start-dialog",
+    "shut-down-instance-dialog", "skip-dialog", "start-dialog", "subscription-dialog",
 }  # fmt: skip
 
 

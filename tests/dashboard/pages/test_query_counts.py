@@ -32,6 +32,8 @@ NO_PAGES = {
     "save-rule", "send-alert-again", "set-limits", "test-channel",
     "act-on-group", "act-on-groups", "api-act-on-group", "api-act-on-groups",
     "api-act-on-quarantine", "api-cancel-command", "api-dismiss-many", "api-docs",
+    "add-subscription", "api-event-subscription", "api-replay-events", "delete-subscription",
+    "replay-subscription",
     "api-feed-ndjson", "api-feed-sse", "api-notes",
     "api-resume-many", "api-token",
     "api-unknown", "api-unversioned",

@@ -18,7 +18,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class EventLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The fields of `StoredEventRowSerializer`, in its order."""
+    """The fields of an event over REST, in the order of a page."""
 
     application: str
     sequence: int
