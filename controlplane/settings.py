@@ -197,6 +197,10 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "The error control plane for PySpark.",
     "VERSION": "1",
     "SCHEMA_PATH_PREFIX": "/api/v1",
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "arrester.dashboard.rest.descriptions.describe",
+    ],
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["arrester.dashboard.rest.base.HasRole"],
     "SWAGGER_UI_DIST": "SIDECAR",

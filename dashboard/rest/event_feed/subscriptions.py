@@ -26,8 +26,9 @@ class SubscriptionSerializer(StructSerializer):
         struct = Subscription
         fields = (
             *("id", "name", "address", "event_types", "application", "created_at", "delivered_at"),
-            *("waiting", "unread", "failing_since", "retry_at", "error"),
+            *("waiting", "unread", "first_failed_at", "retry_at", "error"),
         )
+        sources = {"first_failed_at": "failing_since"}
         help = {
             "address": "Without its secrets.",
             "event_types": "See docs/reference/events.md.",
@@ -35,7 +36,7 @@ class SubscriptionSerializer(StructSerializer):
             "delivered_at": "When the webhook last accepted events.",
             "waiting": "Messages that are not accepted yet.",
             "unread": "Events of any type that are stored and not looked at yet.",
-            "failing_since": "Since when each attempt has failed; null: the last one succeeded.",
+            "first_failed_at": "Since when each attempt has failed; null: the last one succeeded.",
             "retry_at": "When the next attempt is.",
             "error": "Why the last attempt failed.",
         }
