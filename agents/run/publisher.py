@@ -14,6 +14,9 @@ from arrester.agents.journal.entries import Entry, EntryKind
 from arrester.agents.journal.journal import Journal
 from arrester.agents.journal.storage import Storage, is_committed, last_committed
 from arrester.agents.runtime.thread_protocol import Outbox
+from arrester.domain.events import Event
+from arrester.domain.tracing.ids import of_decision
+from arrester.domain.tracing.tracer import tracer_of
 
 _log = logging.getLogger("arrester.release")
 
@@ -153,12 +156,17 @@ class Publisher:
             return False
         self._refused_in_row = 0
         self._batches[number] = [batch_id for batch_id, _ in batches]
-        _log.debug(
-            "the events of journal entry %s are in the outbox",
-            number,
-            extra={"event_batches": [str(batch_id) for batch_id, _ in batches]},
-        )
+        self._log_put(number, batches)
         return True
+
+    def _log_put(self, number: int, batches: Sequence[tuple[UUID, Sequence[Event]]]) -> None:
+        """Log which batches have the events of an entry, and the trace of its decision."""
+        application = self._journal.ledger.application
+        ids: dict[str, object] = {"event_batches": [str(batch_id) for batch_id, _ in batches]}
+        first = next((event for _, events in batches for event in events), None)
+        if first is not None and first.run is not None and tracer_of(application) is not None:
+            ids["trace_id"] = of_decision(application, first.run, first.occurred_at).trace_hex
+        _log.info("the events of journal entry %s are in the outbox", number, extra=ids)
 
     def _delay_next_put(self, number: int) -> None:
         """Log once a minute that an entry was refused; let the next attempt wait."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
+from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
@@ -27,6 +28,7 @@ class SpanId(NamedTuple):
         return f"{self.trace:032x}"
 
 
+@lru_cache(maxsize=1_000)
 def of_decision(application: str, run: Run, at: datetime) -> SpanId:
     """Return the span of a decision about failed records: all its events have this time."""
     name = _decision(application, run, at)

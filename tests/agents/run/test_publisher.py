@@ -63,6 +63,17 @@ def test_a_long_journal_is_put_in_slices(files: LocalStorage) -> None:
     assert len(outbox.batches) == 2 * SLICE + 4
 
 
+def test_the_log_has_the_batches_of_the_events(
+    files: LocalStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "arrester.release")
+    journal, outbox = claimed(files), MemoryOutbox()
+    decided(journal, files, 1)
+    Publisher(journal, outbox, progress=files).put_ready()
+    logged = [id for each in caplog.records for id in each.__dict__["event_batches"]]
+    assert logged == [str(batch_id) for batch_id in outbox.batches]
+
+
 def test_without_a_server_entries_in_the_spool_are_compacted(files: LocalStorage) -> None:
     """Entries that wait for a confirmation that never comes would fill the disk."""
     journal = claimed(files)
