@@ -19,6 +19,7 @@ from tests.controlplane.alerts.receivers import Mailbox, Receiver, http_receiver
 from tests.e2e.conftest import OPERATOR, PASSWORD
 from tests.e2e.stack import Stack, eventually, sink_positions, without_departure
 from tests.e2e.test_faults import check_counts, check_sink, no_held, settled
+from tests.otlp_receiver import Collector, ReceivedSpan, collecting
 from tests.patience import PATIENCE_MS, PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -58,6 +59,15 @@ def mailbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
 
 
 @pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    """Run a collector for the processes of the stack; request it before `stack`."""
+    with collecting() as collector:
+        for name, value in collector.variables.items():
+            monkeypatch.setenv(name, value)
+        yield collector
+
+
+@pytest.fixture
 def receiver(mailbox: Mailbox, stack: Stack) -> Iterator[Receiver]:
     """Run a receiver of webhooks, with a channel and a rule for it and for mail."""
     with http_receiver() as receiver:
@@ -68,7 +78,12 @@ def receiver(mailbox: Mailbox, stack: Stack) -> Iterator[Receiver]:
 
 
 def test_the_loop(
-    mailbox: Mailbox, receiver: Receiver, stack: Stack, page: Page, rows: list[dict[str, Any]]
+    collector: Collector,
+    mailbox: Mailbox,
+    receiver: Receiver,
+    stack: Stack,
+    page: Page,
+    rows: list[dict[str, Any]],
 ) -> None:
     stack.start_driver()
     eventually(
@@ -108,6 +123,10 @@ def test_the_loop(
     expect(page.get_by_role("heading", level=1)).to_contain_text("RUNNING")
     eventually(lambda: stack.task("JFK")["held"] == 0, what="held records have run")
     page.goto(f"{stack.url}/applications/flights")
+
+    # Failure, fold, command, its application and the fold of its answer are one trace.
+    eventually(lambda: traced_skip(collector), what="the trace is complete")
+    check_trace(collector, stack)
 
     # A new run in the same driver, and a pause that the server ends.
     about = {"application": "flights", "pipeline": "departures", "reason": "to see"}
@@ -233,3 +252,36 @@ def shut_down(stack: Stack, page: Page) -> None:
     expect(page.get_by_text("No live instance").first).to_be_visible()
     application = stack.get("/api/v1/applications/flights")
     assert (application["status"], application["instances"]) == ("LATCHED", 0)
+
+
+def traced_skip(collector: Collector) -> ReceivedSpan | None:
+    """Return the span of the command to skip, if all that follows from it has been received."""
+    expected = {"apply SKIP_RECORD", "fold CommandDelivered", "fold CommandApplied"}
+    for issued in collector.named("issue SKIP_RECORD"):
+        if collector.children(issued) == expected:
+            return issued
+    return None
+
+
+def check_trace(collector: Collector, stack: Stack) -> None:
+    """Check the trace of the record that stopped JFK."""
+    issued = traced_skip(collector)
+    assert issued is not None
+    (stopped,) = (each for each in collector.named("task PAUSED") if each.trace == issued.trace)
+    assert (stopped.service, issued.service) == ("flights", "arrester")
+    assert (stopped.parent, issued.parent) == ("", stopped.span)
+    assert collector.children(stopped) == {"fold TaskPaused", "issue SKIP_RECORD"}
+    position = stack.task("JFK")["position"] or 7072
+    assert (stopped.attributes["arrester.task"], stopped.attributes["arrester.position"]) == (
+        "JFK",
+        position,
+    )
+    # The decision about the micro-batch is a trace of its own: it may stop many tasks.
+    (decision,) = (each for each in collector.named("decide") if stopped.links == [each_id(each)])
+    assert each_id(stopped) in decision.links
+    assert collector.children(decision) >= {"failed records: PAUSE", "fold RecordFailed"}
+
+
+def each_id(span: ReceivedSpan) -> tuple[str, str]:
+    """Return the trace and the span, as links have them."""
+    return span.trace, span.span
