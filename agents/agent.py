@@ -162,9 +162,24 @@ class Agent:
         )
         self._runtime.at_end.append(partial(close_lineage, config.application))
         self._spark = spark
+        if config.spark_metrics:
+            self._runtime.at_start.append(self._start_metrics)
         self._observer: QueryObserver | None = None
         self._uncaught = handler.shown
         self._block = ExitStack()
+
+    def _start_metrics(self) -> None:
+        from arrester.agents.runtime.spark_metrics import SparkMetrics
+        from arrester.agents.spark.jvm.metric_source import MetricSource
+
+        metrics = SparkMetrics(
+            self._runtime.config.application,
+            MetricSource(self._spark),
+            tasks=self.tasks,
+            agent=self._runtime.metrics,
+        )
+        metrics.start()
+        self._runtime.at_end.append(metrics.stop)
 
     # ── pipelines ────────────────────────────────────────────────────────────────────────────
 

@@ -48,12 +48,13 @@ _HANDLERS = {
 #: Settings of the agent that are no error settings, and their environment variables. Only the
 #: configuration of Spark and the file have these keys.
 REDIS_URL, SPOOL, SERVER_KEYS = "redis.url", "spool.folder", "server.key"
-VERSION = "application.version"
+VERSION, SPARK_METRICS = "application.version", "spark.metrics.enable"
 _VARIABLES = {
     REDIS_URL: "REDIS_URL",
     SPOOL: "ARRESTER_SPOOL",
     SERVER_KEYS: SERVER_KEY,
     VERSION: "ARRESTER_VERSION",
+    SPARK_METRICS: "ARRESTER_SPARK_METRICS",
 }
 
 
@@ -86,6 +87,8 @@ class AgentConfig:
     handlers: Mapping[StageKind, Handler]
     #: ARRESTER_VERSION: the version of the application; None: unknown.
     release: str | None = None
+    #: ARRESTER_SPARK_METRICS: whether the metrics of the agent are in Spark's metrics system.
+    spark_metrics: bool = False
     #: The error settings as they were given, as texts, without secrets.
     shown: Mapping[str, str] = field(default_factory=dict)
 
@@ -123,6 +126,7 @@ class AgentConfig:
             errors=settings,
             handlers=reader.handlers(errors),
             release=reader.release(version, own[VERSION]),
+            spark_metrics=reader.flag(SPARK_METRICS, own[SPARK_METRICS].strip()),
             shown=without_secrets(errors),
         )
         if faults := [*(_add_place(fault, places) for fault in reader.faults), *other_faults]:
@@ -232,6 +236,11 @@ class _Reader:
         except InvalidValue as fault:
             self.faults.append(fault)
             return None
+
+    def flag(self, key: str, text: str) -> bool:
+        if text.lower() not in ("", "false", "true"):
+            self.faults.append(InvalidValue(_VARIABLES[key], text, "true or false"))
+        return text.lower() == "true"
 
     def redis_url(self, text: str) -> str | None:
         if not text:

@@ -61,6 +61,12 @@ OTHERS = (
         *("`application.version`<br>or the variable `ARRESTER_VERSION`", "none", RULE),
         "Version of the application, unless `Agent(version=…)` gives it. Not in `errors=`.",
     ),
+    (
+        *("`spark.metrics.enable`<br>or the variable `ARRESTER_SPARK_METRICS`", "false"),
+        "true or false",
+        "Set the [metrics of the agent](metrics.md#the-agent-in-spark) in Spark's metrics system."
+        " Not in `errors=`.",
+    ),
 )
 TAIL = """\
 

@@ -76,6 +76,8 @@ class Runtime:
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._connection: Connection | None = None
+        #: What begins with the instance, after its connection.
+        self.at_start: list[Callable[[], None]] = []
         #: What ends with the instance, before its last events are sent.
         self.at_end: list[Callable[[], None]] = []
         #: When the last pipeline was started.
@@ -133,6 +135,8 @@ class Runtime:
                 receive=self._commands.receive, on_latched=self._on_latched
             )
             atexit.register(self._end_at_exit)
+            for start in self.at_start:
+                start()
 
     def start(
         self,

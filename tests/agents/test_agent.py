@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from arrester import Agent, Ending, InvalidConfiguration, StartRefused
 from arrester.agents.journal.fencing import claim
 from arrester.agents.journal.storage import LocalStorage
+from arrester.agents.runtime import spark_metrics
 from arrester.agents.spark.jvm.versions import SparkRefused
 from arrester.domain.errors import ArresterError, InvalidValue
 from arrester.domain.events import (
@@ -37,6 +38,7 @@ from arrester.domain.wire import command_codec
 from tests.agents.flights import World
 from tests.agents.pipeline_bench import levels_of
 from tests.agents.redis_server import FoldingSide, Server
+from tests.agents.spark_gauges import gauges
 from tests.histories import POLICY
 from tests.patience import PATIENCE_SECONDS, wait_until
 
@@ -150,8 +152,12 @@ def test_a_superseded_run_resumes_nothing(world: World, monkeypatch: pytest.Monk
         wait_until(lambda: thread.state is ThreadStatus.DEAD)
 
 
-def test_an_agent_reports_its_state_and_metrics(world: World) -> None:
+def test_an_agent_reports_its_state_and_metrics(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.arrive("first", [*DIRTY, *LATE])
+    monkeypatch.setenv("ARRESTER_SPARK_METRICS", "true")
+    monkeypatch.setattr(spark_metrics, "PERIOD_SECONDS", 0.1)
     agent = agent_of(world)
     assert agent.state.value == "CREATED"
     with agent:
@@ -165,6 +171,9 @@ def test_an_agent_reports_its_state_and_metrics(world: World) -> None:
         assert metrics["records-skipped"] == metrics["dlq-records-produced"] == 1
         assert metrics["last-failure-timestamp"] > 1e12
         assert metrics["events-spooled"] > 0
+        own = {f"delays.{name}": metrics[name] for name in ("record-failures", "tasks-paused")}
+        own["delays.records-held"] = 3
+        wait_until(lambda: own.items() <= gauges(world.spark, "arrester.flights").items())
         wait_until(lambda: agent.status().pipelines[0].rows_per_second is not None)
         status = agent.status()
         [delays] = status.pipelines
