@@ -7,7 +7,9 @@ from urllib.parse import urlsplit
 
 from arrester.agents.definition.pipeline import Pipeline
 from arrester.agents.definition.sinks import Sink
+from arrester.agents.definition.stores.delta_table import DeltaTable
 from arrester.agents.definition.stores.files import Files
+from arrester.agents.definition.stores.iceberg_table import IcebergTable
 from arrester.agents.definition.stores.jdbc_store import JdbcStore
 from arrester.agents.definition.stores.kafka_topic import KafkaTopic
 from arrester.agents.spark.jvm.plans.source_plan import leaves_of, paths_of
@@ -43,6 +45,8 @@ def inputs_of(pipeline: Pipeline) -> list[Dataset]:
 def outputs_of(pipeline: Pipeline) -> list[Dataset]:
     """Return what the sink of a pipeline writes into; nothing if only its code names it."""
     store = pipeline.sink.function if isinstance(pipeline.sink, Sink) else None
+    if isinstance(store, DeltaTable | IcebergTable):
+        return [_files(store.location(pipeline.source.sparkSession))]
     if isinstance(store, Files):
         return [_files(store.path)]
     if isinstance(store, KafkaTopic):

@@ -142,11 +142,14 @@ class DeltaTable(NumberedTable, WritesIntoFolder):
     def check_last_number(self, spark: SparkSession, latest: int) -> None:
         """Raise LaterNumberWritten if the table has a number after the `latest` that a run has
         used."""
-        location = self._detail(spark)["location"]
-        last = delta.last_version(spark, location, self._application)
+        last = delta.last_version(spark, self.location(spark), self._application)
         if last is not None:
             place = f"the log of the table {self.table!r}"
             check_last_number(place, last, checkpoint=self.checkpoint, latest=latest)
+
+    def location(self, spark: SparkSession) -> str:
+        """Return the folder of the table; raises exceptions of Delta."""
+        return str(self._detail(spark)["location"])
 
     def _detail(self, spark: SparkSession) -> Row:
         return spark.sql(f"DESCRIBE DETAIL {self._identifier}").collect()[0]

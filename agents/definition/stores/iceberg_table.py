@@ -86,6 +86,12 @@ class IcebergTable(NumberedTable, WritesIntoFolder):
         if not self.has_number(self.current(df.sparkSession), number):
             df.writeTo(self.table).options(**self.options_of(number)).append()
 
+    def location(self, spark: SparkSession) -> str:
+        """Return the folder of the table; raises exceptions of Iceberg."""
+        table = iceberg.iceberg_table(spark, iceberg.spark_table(spark, self.table))
+        assert table is not None, "it is checked before a run"
+        return str(table.location())
+
     def options_of(self, number: int) -> Mapping[str, str]:
         """Return the options of Iceberg's writer for a number."""
         numbers = {_CHECKPOINT: self.checkpoint, _NUMBER: str(number)}

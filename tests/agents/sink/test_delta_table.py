@@ -13,6 +13,7 @@ from arrester.agents.definition.builder import PipelineBuilder
 from arrester.agents.definition.stores.delta_table import DeltaTable
 from arrester.agents.definition.stores.stored_numbers import LaterNumberWritten
 from arrester.agents.handlers import PAUSE, LogAndContinue, LogAndFail
+from arrester.agents.lineage.datasets import outputs_of
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.domain.errors import InvalidValue
 from arrester.domain.events import RecordFailed, ResumeHow
@@ -70,6 +71,10 @@ def rows(bench: Bench) -> PipelineBuilder:
         position=F.when(value != "null", F.col("position")),
         code=F.when(value == "long", F.lit("ABCD")).otherwise(F.lit("ABC")),
     )
+
+
+def test_its_dataset_in_openlineage_is_its_folder(bench: Bench, table: Table) -> None:
+    assert outputs_of(rows(bench).write_delta(table.path)) == [("file", table.path)]
 
 
 def test_refused_records_are_answered_and_a_repeated_number_writes_nothing(

@@ -20,6 +20,7 @@ from arrester.agents.definition.builder import PipelineBuilder
 from arrester.agents.definition.stores.iceberg_table import StagedAppend
 from arrester.agents.definition.stores.stored_numbers import LaterNumberWritten
 from arrester.agents.handlers import PAUSE, LogAndContinue, LogAndFail
+from arrester.agents.lineage.datasets import outputs_of
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.agents.spark.jvm.stores.iceberg import spark_table
 from arrester.domain.errors import InvalidValue
@@ -92,6 +93,11 @@ def rows(bench: Bench) -> PipelineBuilder:
         position=F.when(value != "null", F.col("position")),
         code=F.when(value == "large", F.lit(2**40)).otherwise(F.lit(1).cast("bigint")),
     )
+
+
+def test_its_dataset_in_openlineage_is_its_folder(bench: Bench, table: Table) -> None:
+    folder = str(bench.folder / "warehouse" / "db" / "lines")
+    assert outputs_of(rows(bench).write_iceberg(table.name)) == [("file", folder)]
 
 
 def test_refused_records_are_answered_and_a_repeated_number_leaves_no_snapshot(
