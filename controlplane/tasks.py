@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from celery import Task, shared_task
@@ -163,5 +163,7 @@ def housekeeping() -> None:
                 today=datetime.now(UTC).date(),
             )
             retention.retain(days=days, replay_days=environment.replay_days)
+            replayed = timedelta(days=environment.replay_days)
+            actions.forget_requests(before=datetime.now(UTC) - replayed)
             alerts.forget(now=datetime.now(UTC), days=environment.retention_days)
     actions.record_running("housekeeper")

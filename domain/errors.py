@@ -38,6 +38,10 @@ class InvalidValue(ArresterError):
         self.allowed = allowed
 
 
+class IdReused(InvalidValue):
+    """The id of an act came with another request before; use a new id for another act."""
+
+
 class InvalidConfiguration(InvalidValue):
     """One or more settings are wrong; `faults` has them all. Correct them and start again."""
 

@@ -18,6 +18,11 @@ from arrester.controlplane.actions.access.accounts import (
     deactivate_account,
     reset_password,
 )
+from arrester.controlplane.actions.access.act_requests import (
+    check_request,
+    forget_request,
+    forget_requests,
+)
 from arrester.controlplane.actions.access.agents import (
     AgentAct,
     NewAgentCredential,
@@ -111,16 +116,16 @@ __all__ = [
     "AgentAct", "Discarded", "DryRun", "NewAgentCredential", "NewToken", "OwnerRuleForm",
     "RedrivePlan", "Requeued", "TaskResult", "act_on_group", "act_on_groups", "activate_account",
     "add_agent_credential", "advance_redrive", "advance_rollout", "agent_redis_url",
-    "cancel_command", "change_own_password", "change_role", "check_not_locked",
+    "cancel_command", "change_own_password", "change_role", "check_not_locked", "check_request",
     "command_application", "command_task", "command_tasks", "create_account", "create_token",
     "deactivate_account", "delete_filter", "delete_owner_rule", "discard_dead_letters", "dismiss",
-    "dismiss_one", "dismiss_tasks", "dry_run", "ensure_agent_credential", "expect", "grant_role",
-    "issue_command", "no_redrive", "no_test", "note_on_command", "note_on_group", "note_on_task",
-    "open_application", "plan_discard", "plan_redrive", "record_login", "record_logout",
-    "record_refused_login", "record_running", "record_wrong_password", "refused_redrives",
-    "remove_agent_credential", "requeue", "requeue_one", "reset_password", "resume_task",
-    "resume_tasks", "reveal", "revoke_token", "save_filter", "save_owner_rule", "send_test_error",
-    "shut_down_application", "sign_on", "skip_record", "start_application", "start_redrive",
-    "start_rollout", "task_id", "task_of_key", "test_dead_letter", "unlock", "use_token", "watch",
-    "withdraw_role",
+    "dismiss_one", "dismiss_tasks", "dry_run", "ensure_agent_credential", "expect",
+    "forget_request", "forget_requests", "grant_role", "issue_command", "no_redrive", "no_test",
+    "note_on_command", "note_on_group", "note_on_task", "open_application", "plan_discard",
+    "plan_redrive", "record_login", "record_logout", "record_refused_login", "record_running",
+    "record_wrong_password", "refused_redrives", "remove_agent_credential", "requeue",
+    "requeue_one", "reset_password", "resume_task", "resume_tasks", "reveal", "revoke_token",
+    "save_filter", "save_owner_rule", "send_test_error", "shut_down_application", "sign_on",
+    "skip_record", "start_application", "start_redrive", "start_rollout", "task_id", "task_of_key",
+    "test_dead_letter", "unlock", "use_token", "watch", "withdraw_role",
 ]  # fmt: skip

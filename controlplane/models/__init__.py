@@ -44,6 +44,7 @@ from arrester.controlplane.models.log import (
 from arrester.controlplane.models.owners import OwnerRule, SavedFilter
 from arrester.controlplane.models.record_blocks import RecordBlock, RecordGroup, RecordIndex
 from arrester.controlplane.models.service import (
+    ActRequest,
     AgentCredential,
     AuditCheck,
     AuditEntry,
@@ -65,12 +66,12 @@ from arrester.controlplane.models.views import (
 )
 
 __all__ = [
-    "NO_CAUSE", "OPEN", "AgentCredential", "Alert", "AlertChannel", "AlertLimits", "AlertMessage",
-    "AlertRule", "Application", "ApplicationRole", "AuditCheck", "AuditEntry", "Base", "BaseState",
-    "Batch", "BatchSeen", "Command", "DeadLetter", "DeadLetterStatus", "DeadLetterTotal",
-    "ErrorGroup", "Event", "EventSubscription", "FailureTotal", "FlowHour", "FlowMinute",
-    "FlowTotal", "HeldChange", "HeldMinute", "HourCount", "HourTotal", "IdsKept", "Instance",
-    "LimitReached", "LogGap", "MinuteCount", "MinuteTotal", "OwnerRule", "Quarantine",
+    "NO_CAUSE", "OPEN", "ActRequest", "AgentCredential", "Alert", "AlertChannel", "AlertLimits",
+    "AlertMessage", "AlertRule", "Application", "ApplicationRole", "AuditCheck", "AuditEntry",
+    "Base", "BaseState", "Batch", "BatchSeen", "Command", "DeadLetter", "DeadLetterStatus",
+    "DeadLetterTotal", "ErrorGroup", "Event", "EventSubscription", "FailureTotal", "FlowHour",
+    "FlowMinute", "FlowTotal", "HeldChange", "HeldMinute", "HourCount", "HourTotal", "IdsKept",
+    "Instance", "LimitReached", "LogGap", "MinuteCount", "MinuteTotal", "OwnerRule", "Quarantine",
     "RecordBlock", "RecordGroup", "RecordIndex", "RedriveSelection", "RestToken",
     "RetentionRefusal", "SavedFilter", "ShadowDeadLetter", "ShadowDeadLetterTotal", "ShadowRow",
     "Sighting", "SignOnAccount", "Snapshot", "Stream", "Task", "Thread", "View",

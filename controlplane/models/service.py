@@ -121,6 +121,19 @@ class AgentCredential(Table):
         ]
 
 
+class ActRequest(Table):
+    """A request of REST that had the id of an act, for as long as ids are known."""
+
+    id = models.UUIDField(primary_key=True)
+    #: Of its method, its path and its body.
+    digest = models.BinaryField()
+    received_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "act_request"
+        indexes = [models.Index("received_at", name="act_request_oldest")]
+
+
 class RetentionRefusal(Table):
     """An application whose log and views differ; retention drops nothing until a rebuild."""
 

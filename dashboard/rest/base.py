@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
+from hashlib import sha256
 from inspect import getdoc
 from typing import Any, ClassVar, TypeVar, cast
 from uuid import UUID, uuid5
 
-from django.http import QueryDict
+import msgspec
+from django.http import HttpRequest, HttpResponseBase, QueryDict
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.cache import get_conditional_response, set_response_etag
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
@@ -19,21 +23,21 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from arrester.controlplane import access, queries
+from arrester.controlplane import access, actions, queries
 from arrester.controlplane.access import Person
 from arrester.controlplane.models import RestToken
 from arrester.dashboard.permissions import NOT_AN_ADMIN, NOT_AN_OPERATOR, person
 from arrester.dashboard.rest.authentication import Throttle, check_scope
 from arrester.dashboard.rest.field_types import first_invalid
-from arrester.dashboard.rest.problems import PAST, PROBLEMS
+from arrester.dashboard.rest.problems import ACTS, PAST, PROBLEMS
 from arrester.dashboard.rest.struct_serializers import FilterSerializer
-from arrester.domain.errors import InvalidValue
+from arrester.domain.errors import InvalidValue, NotFound
 from arrester.domain.identity.uuids import uuid7
 
 _KEYS = UUID("018f2f5e-3f6b-7c51-9d3a-6c1f0b5a4e22")
 LIMIT, MOST = 50, 500
-#: Where a request keeps its person.
-_PERSON = "arrester.person"
+#: Where a request keeps its person, and the id of an act that no request had before.
+_PERSON, _FIRST = "arrester.person", "arrester.first"
 A_LIMIT: dict[str, Any] = dict.fromkeys(
     ("invalid", "min_value", "max_value"), f"a whole number from 1 to {MOST}"
 )
@@ -73,7 +77,7 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     str,
     OpenApiParameter.HEADER,
     description="In place of `id`: the same key by the same user at the same address is the same"
-    " act. 400 if it was another act. Known for `ARRESTER_REPLAY_DAYS`.",
+    " act. 422 if its body was another one. Known for `ARRESTER_REPLAY_DAYS`.",
 )
 
 
@@ -156,6 +160,32 @@ class RestView(APIView):
         check_scope(request, reads=self.only_reads)
         access.enter(person_of(request))
 
+    def handle_exception(self, exc: Exception) -> Response:
+        """Return the answer to an error; the id of a request that had no effect is free again."""
+        first = self.request._request.META.get(_FIRST)
+        if first is not None and isinstance(exc, InvalidValue | NotFound):
+            actions.forget_request(first)
+        return super().handle_exception(exc)
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        """Give what was read an ETag; 304 without content if the client has it."""
+        final: Any = super().finalize_response(request, response, *args, **kwargs)
+        is_read = request.method in SAFE_METHODS and isinstance(final, Response)
+        if is_read and final.status_code == 200:
+            final.add_post_render_callback(partial(_with_etag, request._request))
+        return final
+
+
+def _with_etag(request: HttpRequest, response: Any) -> HttpResponseBase | None:
+    tagged: Any = set_response_etag(response)
+    return get_conditional_response(request, etag=tagged["ETag"], response=tagged)
+
+
+def at(response: Response, name: str, *parts: object) -> Response:
+    """Return the response with the URL of what it created, or of what will have the result."""
+    response["Location"] = reverse(name, args=parts)
+    return response
+
 
 def acts(
     form: SerializerClass,
@@ -169,7 +199,7 @@ def acts(
         operation_id=operation_id,
         request=form,
         parameters=[IDEMPOTENCY_KEY],
-        responses=results | problems,
+        responses=results | ACTS | problems,
     )
 
 
@@ -244,14 +274,27 @@ def pop_filter(form: type[FilterSerializer], given: dict[str, Any]) -> Any:
 
 
 def act_id(request: Request, given: dict[str, Any]) -> UUID:
-    """Return the id of an act, or one derived from its key, or a new one."""
+    """Return the id of an act, or one derived from its key, or a new one.
+
+    Raises IdReused if it came with another request before.
+    """
+    now, key = timezone.now(), request.headers.get("Idempotency-Key")
     if "id" in given:
         id: UUID = given["id"]
-        return id
-    key = request.headers.get("Idempotency-Key")
-    if key:
-        return uuid5(_KEYS, f"{request.user.pk}\0{request.method} {request.path}\0{key}")
-    return uuid7(timezone.now())
+        name, value = "id", str(id)
+    elif key:
+        id = uuid5(_KEYS, f"{request.user.pk}\0{request.method} {request.path}\0{key}")
+        name, value = "Idempotency-Key", key
+    else:
+        return uuid7(now)
+    if not given.get("dry_run"):
+        sent = cast(dict[str, Any], request.data)
+        body = {name: part for name, part in sent.items() if name != "id"}
+        asked = msgspec.json.encode((request.method, request.path, body), order="sorted")
+        digest = sha256(asked).digest()
+        if actions.check_request(id, digest, name=name, value=value, now=now):
+            request._request.META[_FIRST] = id
+    return id
 
 
 @cache

@@ -7,8 +7,10 @@ from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
+from rest_framework.response import Response
 
 from arrester.controlplane import queries
+from arrester.dashboard.rest import base
 from arrester.dashboard.rest.command_fields import kinds_with
 from arrester.dashboard.rest.resources.failures import FailureFieldSerializer
 from arrester.dashboard.rest.struct_serializers import IfSet, StructSerializer
@@ -104,6 +106,14 @@ class CommandSerializer(StructSerializer):
     def get_force(self, command: CommandState) -> bool:
         """Return whether a shutdown cancels Spark jobs in progress."""
         return bool(command.force)
+
+
+def issued(command: CommandState) -> Response:
+    """Return the answer to a request that issued a command: 202 while it waits, else 201."""
+    status = 201 if command.status.final else 202
+    return base.at(
+        Response(CommandSerializer(command).data, status=status), "api-command", command.id
+    )
 
 
 class NextStopSerializer(StructSerializer):

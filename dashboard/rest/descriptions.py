@@ -9,8 +9,8 @@ from typing import Any
 
 _BY_NAME = {
     "account": "The name of the account.",
-    "acknowledged_at": "When a person acknowledged it; null: nobody has.",
-    "acknowledged_by": "The account that acknowledged it; empty: nobody has.",
+    "acknowledged_at": "When a person acknowledged it; null: not yet.",
+    "acknowledged_by": "The account that acknowledged it; empty: not yet.",
     "act": "The act.",
     "actor": "The account that did it, or that was the last to change it.",
     "answer": "The answer to failures of the stage; null: as in the code.",
@@ -41,7 +41,7 @@ _BY_NAME = {
     "detail": "More about it, in words.",
     "digest": "The id of the task.",
     "discarded": "Dead letters that a person has discarded.",
-    "dismissed_at": "When a person dismissed it; null: nobody has.",
+    "dismissed_at": "When a person dismissed it; null: not yet.",
     "dlq_produce_failures": "Dead letters that could not be stored.",
     "dlq_records_produced": "Dead letters that were stored.",
     "drain": "How fast held records are processed; null: not known.",
@@ -132,7 +132,7 @@ _BY_NAME = {
     "redacted": "The paths of masked fields.",
     "redrive": "The redrive; null: another command.",
     "redrive_progress": "The progress of a redrive; null: another command.",
-    "requeued_at": "When a person put it back into the queue; null: nobody has.",
+    "requeued_at": "When a person put it back into the queue; null: not yet.",
     "resolved_at": "When the condition ended; null: it lasts.",
     "response": "The response of the agent.",
     "results": "The rows.",

@@ -93,6 +93,8 @@ def _problems(*statuses: int) -> dict[Any, Any]:
 PROBLEMS = _problems(400, 401, 403, 404, 429, 503)
 #: The responses of acts that the state may forbid.
 REFUSED = PROBLEMS | _problems(409)
+#: Those of acts, whose ids may have come with another request.
+ACTS = PROBLEMS | _problems(422)
 #: The responses of endpoints with past states.
 PAST = PROBLEMS | _problems(410)
 

@@ -13,6 +13,7 @@ from arrester.controlplane import actions, queries
 from arrester.dashboard.rest import base
 from arrester.dashboard.rest.problems import PROBLEMS
 from arrester.dashboard.rest.struct_serializers import FilterSerializer, StructSerializer
+from arrester.domain.errors import NotFound
 
 
 class AgentCredentialSerializer(StructSerializer):
@@ -68,10 +69,7 @@ class AgentsView(base.ListView):
 
         All are on one page.
         """
-        who = base.person_of(self.request)
-        assert who is not None  # by the permission
-        shown = [each for each in queries.agent_credentials() if who.administers(each.application)]
-        return queries.Page(rows=tuple(shown), next=None)
+        return queries.Page(rows=tuple(_administered(self.request)))
 
     @extend_schema(
         request=NewAgentCredentialSerializer,
@@ -81,13 +79,22 @@ class AgentsView(base.ListView):
         """Add a credential for the agents of an application; earlier ones stay valid."""
         wanted = base.values(NewAgentCredentialSerializer, request.data)
         new = actions.add_agent_credential(wanted["application"], actor=_name(request))
-        return Response(AddedAgentCredentialSerializer(new).data, status=201)
+        added = Response(AddedAgentCredentialSerializer(new).data, status=201)
+        return base.at(added, "api-agent", new.id)
 
 
 class OneAgentView(base.RestView):
     """One credential of an agent."""
 
     permission_classes = (base.MayAdministrateAny,)
+
+    @extend_schema(responses={200: AgentCredentialSerializer} | PROBLEMS)
+    def get(self, request: Request, id: int) -> Response:
+        """Return a credential that the list has."""
+        for each in _administered(request):
+            if each.id == id:
+                return Response(AgentCredentialSerializer(each).data)
+        raise NotFound(f"there is no credential {id}")
 
     @extend_schema(
         parameters=[RemoveQuerySerializer],
@@ -99,6 +106,13 @@ class OneAgentView(base.RestView):
         problem = actions.remove_agent_credential(id, actor=_name(request), **wanted)
         removed = {"id": id, "problem": problem}
         return Response(RemovedAgentCredentialSerializer(removed).data)
+
+
+def _administered(request: Request) -> list[queries.AgentCredential]:
+    """Return the credentials of the applications that the account manages."""
+    who = base.person_of(request)
+    assert who is not None  # by the permission
+    return [each for each in queries.agent_credentials() if who.administers(each.application)]
 
 
 def _name(request: Request) -> str:

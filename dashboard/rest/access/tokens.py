@@ -19,6 +19,7 @@ from arrester.dashboard.permissions import check_token, tokens_of, visible_appli
 from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.problems import PROBLEMS
 from arrester.dashboard.rest.struct_serializers import FilterSerializer
+from arrester.domain.errors import NotFound
 
 
 class TokenSerializer(serializers.Serializer[Any]):
@@ -110,13 +111,22 @@ class TokensView(base.ListView):
             applications=given["applications"],
         )
         created = TokenSerializer(row, context={"who": who}).data | {"token": text}
-        return Response(created, status=201)
+        return base.at(Response(created, status=201), "api-token", row.id)
 
 
 class OneTokenView(base.RestView):
     """One token."""
 
     permission_classes = (base.MayRead,)
+
+    @extend_schema(responses={200: TokenSerializer} | PROBLEMS)
+    def get(self, request: Request, id: int) -> Response:
+        """Return a token that the list has."""
+        who = _person(request)
+        for token in tokens_of(who):
+            if token.id == id:
+                return Response(TokenSerializer(token, context={"who": who}).data)
+        raise NotFound(f"there is no token {id}")
 
     @extend_schema(responses={204: None} | PROBLEMS)
     def delete(self, request: Request, id: int) -> Response:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.urls import reverse
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -94,9 +93,8 @@ class SubscriptionsView(base.ListView):
         wanted = base.values(NewSubscriptionSerializer, request.data)
         form = SubscriptionForm(**wanted | {"event_types": tuple(wanted["event_types"])})
         added, key = subscriptions.add(form, actor=_name(request))
-        place = reverse("api-event-subscription", args=[added.id])
         body = SubscriptionSerializer(added).data | {"key": key}
-        return Response(body, status=201, headers={"Location": place})
+        return base.at(Response(body, status=201), "api-event-subscription", added.id)
 
 
 class OneSubscriptionView(base.RestView):

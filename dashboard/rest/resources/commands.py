@@ -28,6 +28,7 @@ from arrester.dashboard.rest.command_serializers import (
     CommandSerializer,
     ListedCommandSerializer,
     OneCommandSerializer,
+    issued,
 )
 from arrester.dashboard.rest.problems import PROBLEMS, REFUSED
 from arrester.dashboard.rest.struct_serializers import StructSerializer
@@ -199,7 +200,7 @@ class CommandsView(base.ListView):
             if given["dry_run"]:
                 return Response(DryRunSerializer(actions.dry_run(application, requested)).data)
             state = _issue(application, requested)
-        return Response(CommandSerializer(state).data, status=201 if state.status.final else 202)
+        return issued(state)
 
 
 class OneCommandView(base.RestView):

@@ -224,4 +224,8 @@ class RecordView(base.RestView):
         else:
             record = dead_letter_records.request(found)
         pending = record.state is dead_letter_records.State.PENDING
-        return Response(RecordSerializer(record).data, status=202 if pending else 200)
+        shown = Response(RecordSerializer(record).data)
+        if not pending:
+            return shown
+        shown.status_code, shown["Retry-After"] = 202, "1"
+        return base.at(shown, "api-dead-letter-record", application, id)

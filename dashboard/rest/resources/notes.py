@@ -41,21 +41,24 @@ class NotesView(base.RestView):
         """Add a note to an error group, a task, or a command: name one of the three."""
         given = base.values(NewNoteSerializer, request.data)
         id, actor = base.act_id(request, given), request.user.get_username()
-        _add(given, id, actor=actor)
-        return Response(
-            NoteSerializer({"id": id, "actor": actor, "text": given["text"]}).data, status=201
-        )
+        about = _add(given, id, actor=actor)
+        note = NoteSerializer({"id": id, "actor": actor, "text": given["text"]})
+        return base.at(Response(note.data, status=201), *about)
 
 
-def _add(given: dict[str, Any], id: UUID, *, actor: str) -> None:
+def _add(given: dict[str, Any], id: UUID, *, actor: str) -> tuple[str, *tuple[object, ...]]:
+    """Add a note; return the name of the URL of what it is about, and its parts."""
     text = given["text"]
     match given:
         case {"application": application, "fingerprint": fingerprint}:
             actions.note_on_group(application, fingerprint, actor=actor, text=text, id=id)
+            return "api-error", application, fingerprint
         case {"task": digest}:
             actions.note_on_task(queries.task(digest).state.id, actor=actor, text=text, id=id)
+            return "api-task", digest
         case {"command": command}:
             actions.note_on_command(command, actor=actor, text=text, id=id)
+            return "api-command", command
         case _:
             allowed = "application with fingerprint, or task, or command"
             raise InvalidValue("about", None, allowed)

@@ -14,6 +14,7 @@ from arrester.dashboard.rest import base, field_types
 from arrester.dashboard.rest.command_serializers import (
     CommandSerializer,
     WaitingRecordsSerializer,
+    issued,
 )
 from arrester.dashboard.rest.problems import REFUSED
 from arrester.dashboard.rest.resources.dead_letters import DeadLetterQuerySerializer
@@ -93,7 +94,7 @@ class RedriveView(base.RestView):
             reason=given.get("reason"),
             command=base.act_id(request, given),
         )
-        return Response(CommandSerializer(state).data, status=201 if state.status.final else 202)
+        return issued(state)
 
 
 class NewTestSerializer(serializers.Serializer[Any]):
@@ -120,4 +121,4 @@ class DeadLetterTestView(base.RestView):
             patch=None if given.get("patch") is None else json.dumps(given["patch"]),
             command=base.act_id(request, given),
         )
-        return Response(CommandSerializer(state).data, status=201 if state.status.final else 202)
+        return issued(state)

@@ -614,10 +614,10 @@ def test_an_id_is_for_one_act(flights: Story, operator: Client) -> None:
 
     for _ in range(2):
         assert post("/api/v1/notes", {"text": "first", "task": task.digest}) == 201
-    assert post("/api/v1/notes", {"text": "second", "task": task.digest}) == 400
+    assert post("/api/v1/notes", {"text": "second", "task": task.digest}) == 422
     # An idempotency key belongs to one address.
     assert [post(acts, mute), post(acts, mute)] == [200, 200]
-    assert post(acts, mute | {"failures": 4}) == 400
+    assert post(acts, mute | {"failures": 4}) == 422
     assert group().status is GroupStatus.MUTED
     events = [
         each.event.event.data for each in queries.audit(queries.AuditFilter()).rows if each.event
