@@ -166,7 +166,7 @@ class Publisher:
         first = next((event for _, events in batches for event in events), None)
         if first is not None and first.run is not None and tracer_of(application) is not None:
             ids["trace_id"] = of_decision(application, first.run, first.occurred_at).trace_hex
-        _log.info("the events of journal entry %s are in the outbox", number, extra=ids)
+        _log.debug("the events of journal entry %s are in the outbox", number, extra=ids)
 
     def _delay_next_put(self, number: int) -> None:
         """Log once a minute that an entry was refused; let the next attempt wait."""

@@ -66,7 +66,7 @@ def test_a_long_journal_is_put_in_slices(files: LocalStorage) -> None:
 def test_the_log_has_the_batches_of_the_events(
     files: LocalStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "arrester.release")
+    caplog.set_level(logging.DEBUG, "arrester.release")
     journal, outbox = claimed(files), MemoryOutbox()
     decided(journal, files, 1)
     Publisher(journal, outbox, progress=files).put_ready()
