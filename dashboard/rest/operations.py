@@ -15,8 +15,8 @@ from arrester.dashboard.rest.problems import PREFIX
 
 #: The resources of modules with another name.
 _RESOURCES = {
-    "agent_key": "agents", "error_groups": "errors", "page": "feed", "redrives": "dead-letters",
-    "stream": "feed", "subscriptions": "event-subscriptions",
+    "agent_key": "agents", "error_groups": "errors", "failure_series": "failures", "page": "feed",
+    "redrives": "dead-letters", "stream": "feed", "subscriptions": "event-subscriptions",
 }  # fmt: skip
 
 

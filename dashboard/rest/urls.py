@@ -14,6 +14,7 @@ from arrester.dashboard.rest.resources import (
     commands,
     dead_letters,
     error_groups,
+    failure_series,
     failures,
     notes,
     pipelines,
@@ -44,6 +45,7 @@ urlpatterns = [
     ),
     path("applications/<str:name>/threads", applications.ThreadsView.as_view(), name="api-threads"),
     path("pipelines", pipelines.PipelinesView.as_view(), name="api-pipelines"),
+    path("pipelines/series", pipelines.AllSeriesView.as_view(), name="api-every-pipeline-series"),
     path(
         "pipelines/<str:application>/<str:pipeline>",
         pipelines.OnePipelineView.as_view(),
@@ -62,6 +64,11 @@ urlpatterns = [
     path("tasks", tasks.TasksView.as_view(), name="api-tasks"),
     path("tasks/<str:digest>", tasks.OneTaskView.as_view(), name="api-task"),
     path("failures", failures.FailuresView.as_view(), name="api-failures"),
+    path(
+        "failures/series",
+        failure_series.FailureSeriesView.as_view(),
+        name="api-failure-series",
+    ),
     path(
         "failures/<str:application>/<int:sequence>/reveal",
         failures.RevealView.as_view(),

@@ -14,11 +14,14 @@ import msgspec
 from arrester.controlplane.models.counts import STEPS
 from arrester.controlplane.queries import paging, sql
 from arrester.controlplane.queries.failure_history.error_groups import groups_by_key
-from arrester.controlplane.store.column_values import MAX_BIGINT
+from arrester.controlplane.queries.failure_history.series import (
+    HOUR,
+    SeriesFilter,
+    failure_series,
+)
 from arrester.domain.state.states import GroupState, GroupStatus
 
 Key = tuple[str, str]
-HOUR = timedelta(hours=1)
 #: Up to this many causes are summed one by one.
 FEW = 1000
 _QUIET = [status.value for status in GroupStatus if status is not GroupStatus.UNRESOLVED]
@@ -81,20 +84,17 @@ def failed_by_application(
     `max_names` applications have any, all but the largest `max_names` - 1 are combined without a
     name.
     """
-    by_hours = step % HOUR == timedelta(0) and since.minute == since.second == 0
-    moment = "hour" if by_hours else "minute"
-    table = f"{moment}_total" if fingerprint is None else f"{moment}_count"
-    where, parameters = sql.where({"application": application, "fingerprint": fingerprint})
-    most = max_names or MAX_BIGINT
-    return _tallies(
-        f"WITH counted AS MATERIALIZED (SELECT date_bin(%s, {moment}, %s) AS moment, application,"
-        f" sum(count) AS number FROM {table} WHERE {moment} >= %s AND {moment} < %s AND {where}"
-        " GROUP BY 1, 2), ranked AS (SELECT application, count(*) OVER () AS many,"
-        " row_number() OVER (ORDER BY sum(number) DESC, application) AS place"
-        " FROM counted GROUP BY 1)"
-        " SELECT moment, CASE WHEN many <= %s OR place < %s THEN application ELSE '' END, NULL,"
-        " sum(number) FROM counted JOIN ranked USING (application) GROUP BY 1, 2 ORDER BY 1, 2",
-        [step, since, since, until, *parameters, most, most],
+    found = failure_series(
+        SeriesFilter(application=application, fingerprint=fingerprint),
+        by="application",
+        since=since,
+        until=until,
+        step=step,
+        names=max_names,
+    )
+    return tuple(
+        IntervalCount(moment=each.began_at, application=each.application or "", count=each.count)
+        for each in found
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.utils import timezone
@@ -12,20 +12,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from arrester.controlplane import queries
-from arrester.dashboard.rest import base
-from arrester.dashboard.rest.field_types import MomentField
+from arrester.dashboard.rest import base, time_steps
 from arrester.dashboard.rest.problems import PROBLEMS
 from arrester.dashboard.rest.resources.failures import FailureFieldSerializer
 from arrester.dashboard.rest.resources.pipeline_pauses import PipelinePauseSerializer
 from arrester.dashboard.rest.struct_serializers import FilterSerializer, StructSerializer
-from arrester.domain.errors import InvalidValue
 from arrester.domain.events import FLOW_COUNTS
-
-_MINUTE, _HOUR = timedelta(minutes=1), timedelta(hours=1)
-#: The most steps of a series.
-_STEPS = 1500
-#: The default is the smallest of these that gives no more steps, in seconds.
-_DEFAULTS = (60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400, 7 * 86_400)
 
 
 class FlowSumsSerializer(StructSerializer):
@@ -65,23 +57,6 @@ class PipelineSerializer(StructSerializer):
             *("dead", "held"),
         )
         sources = {"status_changed_at": "since", "watermark_at": "newest.watermark"}
-
-
-class SeriesQuerySerializer(FilterSerializer):
-    """The time of a series: by default the last hour by minutes."""
-
-    since = MomentField(required=False)
-    until = MomentField(required=False)
-    step = serializers.IntegerField(
-        required=False,
-        min_value=60,
-        max_value=7 * 86_400,
-        help_text="Seconds, a multiple of 60; by default a minute, or more for at most"
-        f" {_STEPS:,} steps.",
-        error_messages=dict.fromkeys(
-            ("invalid", "min_value", "max_value"), "60 to 604800 seconds, a multiple of 60"
-        ),
-    )
 
 
 class DurationSerializer(StructSerializer):
@@ -164,18 +139,41 @@ class OnePipelineView(base.RestView):
 class SeriesView(base.RestView):
     """What flowed through a pipeline over time."""
 
-    @extend_schema(parameters=[SeriesQuerySerializer], responses={200: SeriesSerializer} | PROBLEMS)
+    @extend_schema(
+        parameters=[time_steps.StepsQuerySerializer], responses={200: SeriesSerializer} | PROBLEMS
+    )
     def get(self, request: Request, application: str, pipeline: str) -> Response:
         """Return the flow of a pipeline in equal steps: records, durations, backlog."""
         now = timezone.now()
         queries.pipeline_flow(application, pipeline, now=now)
-        wanted = base.values(SeriesQuerySerializer, request.query_params)
-        since, until, step = _steps(now, **wanted)
-        found = queries.flow_series(
-            since=since, until=until, step=step, application=application, pipeline=pipeline
-        )
-        answer = {"since": since, "until": until, "step": step.total_seconds(), "results": found}
-        return Response(SeriesSerializer(answer).data)
+        wanted = base.values(time_steps.StepsQuerySerializer, request.query_params)
+        return _series(wanted, now=now, application=application, pipeline=pipeline)
+
+
+class AllSeriesQuerySerializer(time_steps.StepsQuerySerializer):
+    """The application, and the time."""
+
+    application = serializers.CharField(required=False)
+
+
+class AllSeriesView(base.RestView):
+    """What flowed through all pipelines over time."""
+
+    @extend_schema(
+        operation_id="pipelines_series_of_all",
+        parameters=[AllSeriesQuerySerializer],
+        responses={200: SeriesSerializer} | PROBLEMS,
+    )
+    def get(self, request: Request) -> Response:
+        """Return the flow of all pipelines, or of those of an application, in equal steps.
+
+        Durations and backlogs are those of one pipeline only.
+        """
+        wanted = base.values(AllSeriesQuerySerializer, request.query_params)
+        application = wanted.pop("application", None)
+        if application is not None:
+            queries.check_known(application)
+        return _series(wanted, now=timezone.now(), application=application)
 
 
 class RunsView(base.ListView):
@@ -194,30 +192,8 @@ class RunsView(base.ListView):
         return queries.Page(rows=tuple(found), next=None)
 
 
-def _steps(
-    now: datetime,
-    *,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    step: int | None = None,
-) -> tuple[datetime, datetime, timedelta]:
-    """Return the time and the step of a series; raise InvalidValue."""
-    until = until or now
-    since = since or until - _HOUR
-    if since >= until:
-        raise InvalidValue("since", since, f"a time before {until.isoformat()}")
-    if step is None:
-        seconds = (until - since).total_seconds()
-        step = next((each for each in _DEFAULTS if seconds / each <= _STEPS), None)
-    if step is None:
-        longest = timedelta(seconds=_STEPS * _DEFAULTS[-1])
-        raise InvalidValue("since", since, f"a time at most {longest.days:,} days before until")
-    if step % 60:
-        raise InvalidValue("step", step, "60 to 604800 seconds, a multiple of 60")
-    length = timedelta(seconds=step)
-    unit = _HOUR if step % 3600 == 0 else _MINUTE
-    begin = since.replace(second=0, microsecond=0)
-    begin = begin.replace(minute=0) if unit is _HOUR else begin
-    if (until - begin) / length > _STEPS + 1:
-        raise InvalidValue("step", step, f"a longer step: at most {_STEPS:,} of them")
-    return begin, until, length
+def _series(wanted: dict[str, Any], *, now: datetime, **of: str | None) -> Response:
+    since, until, step = time_steps.steps(now, **wanted)
+    found = queries.flow_series(since=since, until=until, step=step, **of)
+    answer = {"since": since, "until": until, "step": step.total_seconds(), "results": found}
+    return Response(SeriesSerializer(answer).data)

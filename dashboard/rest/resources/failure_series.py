@@ -1,0 +1,79 @@
+"""REST: failed records over time."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from arrester.controlplane import queries
+from arrester.dashboard.rest import base, field_types, time_steps
+from arrester.dashboard.rest.problems import PROBLEMS
+from arrester.dashboard.rest.struct_serializers import StructSerializer
+from arrester.domain.errors import InvalidValue
+
+#: The most names of a series.
+_NAMES = 50
+
+
+class FailureSeriesQuerySerializer(time_steps.StepsQuerySerializer):
+    """Which failed records are counted, by what, and the time."""
+
+    by = field_types.ListedChoiceField(
+        get_args(queries.By),
+        required=False,
+        default="application",
+        help_text=f"The names of the counts: the {_NAMES - 1} largest, the others are combined.",
+    )
+
+    class Meta:
+        struct = queries.SeriesFilter
+
+
+class StepCountSerializer(StructSerializer):
+    class Meta:
+        struct = queries.StepCount
+        fields = ("began_at", "application", "name", "count")
+
+
+class FailureSeriesSerializer(serializers.Serializer[Any]):
+    """A series; a step without failed records is left out."""
+
+    since = serializers.DateTimeField(help_text="The beginning of the first step.")
+    until = serializers.DateTimeField()
+    step = serializers.IntegerField(help_text="Seconds.")
+    by = serializers.ChoiceField(get_args(queries.By), help_text="What the names are.")
+    results = StepCountSerializer(many=True)
+
+
+class FailureSeriesView(base.RestView):
+    """Failed records over time."""
+
+    @extend_schema(
+        parameters=[FailureSeriesQuerySerializer],
+        responses={200: FailureSeriesSerializer} | PROBLEMS,
+    )
+    def get(self, request: Request) -> Response:
+        """Count failed records in equal steps, by time of occurrence, as the charts do."""
+        given = base.values(FailureSeriesQuerySerializer, request.query_params)
+        wanted: queries.SeriesFilter = base.pop_filter(FailureSeriesQuerySerializer, given)
+        by = given.pop("by")
+        if wanted.application is not None:
+            queries.check_known(wanted.application)
+        if wanted.task is not None and (by != "application" or wanted != only_task(wanted)):
+            raise InvalidValue("task", wanted.task, "a task without other filters and names")
+        since, until, step = time_steps.steps(timezone.now(), **given)
+        found = queries.failure_series(
+            wanted, by=by, since=since, until=until, step=step, names=_NAMES
+        )
+        times = {"since": since, "until": until, "step": step.total_seconds()}
+        return Response(FailureSeriesSerializer(times | {"by": by, "results": found}).data)
+
+
+def only_task(wanted: queries.SeriesFilter) -> queries.SeriesFilter:
+    """Return a filter that has only the task of another one."""
+    return queries.SeriesFilter(task=wanted.task)

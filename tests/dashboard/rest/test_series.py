@@ -1,0 +1,96 @@
+"""REST: series of failed records and of the flow have the numbers of charts and lists."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.test import Client
+
+from arrester.dashboard.components.charts import failure_rates
+from arrester.dashboard.components.time_range import span
+from tests.dashboard.story import NA, TYPO, Story
+
+
+def series(client: Client, *, status: int = 200, **parameters: Any) -> Any:
+    answer = client.get(f"/api/v1/failures/series?{urlencode(parameters)}")
+    assert answer.status_code == status, answer.content
+    return answer.json()
+
+
+@pytest.fixture
+def failed(flights: Story) -> Story:
+    flights.pauses("JFK", cause=TYPO)
+    flights.pauses("LGA", cause=NA)
+    flights.skips("EWR", 37)
+    return flights
+
+
+@pytest.mark.parametrize("step", [60, 3600])
+def test_a_series_counts_by_each_name(failed: Story, viewer: Client, step: int) -> None:
+    causes = dict.fromkeys((TYPO, NA), 0)
+    for cause in causes:
+        found = viewer.get(f"/api/v1/errors/flights/{cause.fingerprint}").json()
+        causes[cause] = found["count"]
+    total = sum(causes.values())
+    assert total == 39
+    names: dict[str, dict[str | None, int]] = {
+        "application": {None: total},
+        "pipeline": {"delays": total},
+        "fingerprint": {cause.fingerprint: count for cause, count in causes.items()},
+        "stage": {TYPO.stage: causes[TYPO], NA.stage: causes[NA]},
+    }
+    for by, expected in names.items():
+        answer = series(viewer, by=by, step=step)
+        counted: Counter[str | None] = Counter()
+        for each in answer["results"]:
+            assert each["application"] == "flights"
+            counted[each["name"]] += each["count"]
+        assert (answer["by"], answer["step"], dict(counted)) == (by, step, expected)
+    filtered: list[tuple[dict[str, Any], int]] = [
+        ({"stage": TYPO.stage}, names["stage"][TYPO.stage]),
+        ({"fingerprint": NA.fingerprint}, causes[NA]),
+        ({"pipeline": "delays", "stage": NA.stage}, names["stage"][NA.stage]),
+        ({"pipeline": "others"}, 0),
+        ({"task": failed.task("EWR").digest}, 37),
+    ]
+    for filters, expected_count in filtered:
+        results = series(viewer, step=step, **filters)["results"]
+        assert sum(each["count"] for each in results) == expected_count, filters
+
+
+def test_a_series_has_the_numbers_of_the_chart(failed: Story, viewer: Client) -> None:
+    now = datetime.now(UTC)
+    shown = span({"range": "24h"}, now=now, default="24h")
+    [drawn] = failure_rates.rate(shown).chart.series
+    answer = series(
+        viewer,
+        since=shown.start.isoformat(),
+        until=shown.end.isoformat(),
+        step=int(shown.step.total_seconds()),
+    )
+    values = [0] * shown.columns
+    for each in answer["results"]:
+        column = shown.column(datetime.fromisoformat(each["began_at"]))
+        assert column is not None
+        values[column] += each["count"]
+    assert values == list(drawn.values) and sum(values) == 39
+
+
+def test_wrong_parameters_of_a_series_are_named(failed: Story, viewer: Client) -> None:
+    task = failed.task("EWR").digest
+    assert series(viewer, status=400, task=task, stage=NA.stage)["param"] == "task"
+    assert series(viewer, status=400, task=task, by="stage")["param"] == "task"
+    assert series(viewer, status=400, by="host")["param"] == "by"
+    assert series(viewer, status=400, step=61)["param"] == "step"
+    assert series(viewer, status=404, application="fligths")["code"] == "not_found"
+    early = datetime.now(UTC) - timedelta(days=1)
+    assert series(viewer, until=early.isoformat())["results"] == []
+
+
+def test_the_flow_of_all_pipelines_is_a_series(failed: Story, viewer: Client) -> None:
+    assert viewer.get("/api/v1/pipelines/series").json()["results"] == []
+    assert viewer.get("/api/v1/pipelines/series?application=x").status_code == 404
