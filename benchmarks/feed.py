@@ -1,12 +1,15 @@
-"""The feed as lines of JSON: events per second through HTTP, and the memory of the web process."""
+"""The feed as lines of JSON and as Parquet: events per second through HTTP, and the memory of the
+web process."""
 
 from __future__ import annotations
 
 import http.client
+import io
 import time
 from urllib.parse import urlsplit
 
 import psutil
+import pyarrow.parquet as pq
 from django.urls import reverse
 
 from arrester.controlplane import actions, embedded
@@ -15,43 +18,49 @@ from benchmarks.pages import operator
 from benchmarks.table import Figure
 from tests.dashboard.browser import web
 
-#: The events after which memory is measured first: buffers and plans have their size then.
-_WARM_UP = 200_000
+#: The part of a response after which memory is measured first: buffers have their size then.
+_WARM_UP = 0.1
 _BYTES = 1 << 16
 
 
 def figures(urls: embedded.Urls, *, events: int, applications: int = 20) -> list[Figure]:
-    """Return the rate of the whole log, read by one client, and what memory grows by."""
+    """Return the rates of the whole log, read by one client, and what memory grows by."""
     seed.seed(urls, events=events, applications=applications)
     operator()
     key = actions.create_token("ana", "benchmarks", actor="ana").text
-    with web() as url:
-        return _measured(urlsplit(url).netloc, key, events)
+    found = []
+    for name, path, goal in (
+        ("lines of JSON", reverse("api-feed-ndjson") + "?follow=false", "≥ 20,000"),
+        ("Parquet", reverse("api-feed-parquet"), ""),
+    ):
+        with web() as url:
+            found += _measured(name, urlsplit(url).netloc, path, key, events, goal)
+    return found
 
 
-def _measured(host: str, key: str, events: int) -> list[Figure]:
+def _measured(name: str, host: str, path: str, key: str, events: int, goal: str) -> list[Figure]:
     process = psutil.Process(_listening(int(host.rpartition(":")[2])))
     client = http.client.HTTPConnection(host)
-    address = reverse("api-feed-ndjson") + "?follow=false"
-    client.request("GET", address, headers={"Authorization": f"Token {key}"})
+    begin = time.perf_counter()
+    client.request("GET", path, headers={"Authorization": f"Bearer {key}"})
     response = client.getresponse()
-    begin, lines, first, largest = time.perf_counter(), 0, 0.0, 0.0
+    content, memory = io.BytesIO(), []
     while chunk := response.read1(_BYTES):
-        lines += chunk.count(b"\n")
-        memory = process.memory_info().rss / (1 << 20)
-        if lines > min(_WARM_UP, events / 2):
-            first = first or memory
-            largest = max(largest, memory)
+        content.write(chunk)
+        memory.append(process.memory_info().rss / (1 << 20))
     seconds = time.perf_counter() - begin
     client.close()
-    if lines < events:
-        raise RuntimeError(f"{lines:,} lines of {events:,} events")
+    read = content.getvalue()
+    # The cursors of the feed are lines, too.
+    count = read.count(b'"sequence":') if goal else pq.ParquetFile(content).metadata.num_rows
+    if count < events * 0.9:
+        raise RuntimeError(f"{name}: {count:,} of {events:,} events")
+    warm = memory[int(len(memory) * _WARM_UP) :]
     return [
-        Figure(name="lines of all events, events/s", value=lines / seconds, goal="≥ 20,000"),
-        Figure(name="memory of the web process, MB", value=largest),
-        Figure(
-            name=f"its growth after {_WARM_UP:,} events, MB", value=largest - first, goal="flat"
-        ),
+        Figure(name=f"{name}, events/s", value=count / seconds, goal=goal),
+        Figure(name=f"{name}, bytes per event", value=len(read) / count),
+        Figure(name=f"{name}, memory of the web process, MB", value=max(warm)),
+        Figure(name=f"{name}, its growth, MB", value=max(warm) - warm[0], goal="flat"),
     ]
 
 

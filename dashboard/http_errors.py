@@ -11,6 +11,7 @@ from psycopg.errors import QueryCanceled
 from rest_framework.permissions import SAFE_METHODS
 
 from arrester.controlplane.dead_letter_records import RecordUnavailable
+from arrester.controlplane.queries.event_table import NotInstalled
 from arrester.controlplane.redis import reachability
 from arrester.controlplane.web.connection_pool.base import STATEMENT_SECONDS
 from arrester.domain.errors import (
@@ -58,6 +59,7 @@ ERROR_KINDS: dict[type[ArresterError], ErrorKind] = {
     LockedOut: ErrorKind(429, "locked_out", "Too many wrong passwords"),
     MalformedBatch: ErrorKind(400, "malformed_batch", "The bytes are not a batch of events"),
     NotFound: ErrorKind(404, "not_found", "There is no such thing"),
+    NotInstalled: ErrorKind(501, "not_installed", "A library of the server is missing"),
     NotPermitted: ErrorKind(403, "permission_denied", "The role does not suffice"),
     RedisUnavailable: UNAVAILABLE,
     NotVerified: ErrorKind(409, "not_verified", "The log and the views differ"),

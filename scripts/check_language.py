@@ -72,6 +72,7 @@ REPLACED_IN_NAMES = {
 #: Names that stay although they have such a word.
 KEPT_NAMES = {
     "heard_at": "a field of instances in REST",
+    "tell": "a method of Python's files",
     "last_heard": "a field of the event InstanceLost",
     "spent": "a field of stored states of tasks and threads, and of threads in REST",
 }

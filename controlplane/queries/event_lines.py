@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from arrester.domain.events import Run, StoredEvent
+from arrester.domain.events import Event, Run, StoredEvent
 
 _encoder = msgspec.json.Encoder()
 
@@ -41,23 +41,26 @@ def encode(value: Any) -> bytes:
     return _encoder.encode(value)
 
 
+def data_of(event: Event) -> bytes:
+    """Return the fields of an event as JSON, without its type."""
+    data = _encoder.encode(event.data)
+    # The struct begins with its type.
+    tag = len(event.type) + len('{"type":""')
+    return b"{" + data[tag:].removeprefix(b",")
+
+
 def _line(stored: StoredEvent) -> bytes:
     event = stored.event
-    kind = event.type
-    data = _encoder.encode(event.data)
-    # The struct begins with its type, which is a field of the line.
-    tag = len(kind) + len('{"type":""')
-    rest = b"{" + data[tag:].removeprefix(b",")
     return _encoder.encode(
         EventLine(
             application=stored.application,
             sequence=stored.sequence,
             received_at=stored.received_at,
-            type=kind,
+            type=event.type,
             occurred_at=event.occurred_at,
             instance=event.instance,
             run=event.run,
             caused_by=event.caused_by,
-            data=msgspec.Raw(rest),
+            data=msgspec.Raw(data_of(event)),
         )
     )

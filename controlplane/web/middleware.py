@@ -23,6 +23,9 @@ DOCS_PREFIX = "/api/v1/docs"
 #: Answers of these are never stored; pages have it from `dashboard.permissions`.
 UNSTORED_PREFIXES = ("/api/", "/metrics")
 
+#: Media types that are sent as they are: events at once, and Parquet, which is compressed.
+UNCOMPRESSED = ("text/event-stream", "application/vnd.apache.parquet")
+
 ResponseOrAwaitable = HttpResponseBase | Awaitable[HttpResponseBase]
 GetResponse = Callable[[HttpRequest], ResponseOrAwaitable]
 
@@ -59,7 +62,7 @@ def _with_headers(request: HttpRequest, response: HttpResponseBase) -> HttpRespo
 
 
 class Compression(GZipMiddleware):
-    """Compress responses, except the stream of live pages and parts of files.
+    """Compress responses, except streams of events, Parquet and parts of files.
 
     A page repeats no secret beside a text of the request (BREACH): Django masks the CSRF token
     anew in each response, and its GZipMiddleware adds random bytes.
@@ -70,7 +73,7 @@ class Compression(GZipMiddleware):
     ) -> HttpResponseBase:
         """Return the compressed response if the browser accepts it."""
         kind = response.headers.get("Content-Type", "")
-        if kind.startswith("text/event-stream") or response.status_code == 206:
+        if kind.startswith(UNCOMPRESSED) or response.status_code == 206:
             return response
         compressed: HttpResponseBase = super().process_response(request, response)
         return compressed

@@ -16,6 +16,7 @@ from arrester.dashboard.rest.problems import PREFIX
 #: The resources of modules with another name.
 _RESOURCES = {
     "agent_key": "agents", "error_groups": "errors", "failure_series": "failures", "page": "feed",
+    "parquet": "feed",
     "redrives": "dead-letters", "stream": "feed", "subscriptions": "event-subscriptions",
 }  # fmt: skip
 

@@ -85,18 +85,19 @@ class ProblemSerializer(serializers.Serializer[Any]):
     )
 
 
-def _problems(*statuses: int) -> dict[Any, Any]:
+def problems(*statuses: int) -> dict[Any, Any]:
+    """Return the responses of errors, by status and media type."""
     return {(status, MEDIA_TYPE): ProblemSerializer for status in statuses}
 
 
 #: The responses of every endpoint, by status and media type.
-PROBLEMS = _problems(400, 401, 403, 404, 429, 503)
+PROBLEMS = problems(400, 401, 403, 404, 429, 503)
 #: The responses of acts that the state may forbid.
-REFUSED = PROBLEMS | _problems(409)
+REFUSED = PROBLEMS | problems(409)
 #: Those of acts, whose ids may have come with another request.
-ACTS = PROBLEMS | _problems(422)
+ACTS = PROBLEMS | problems(422)
 #: The responses of endpoints with past states.
-PAST = PROBLEMS | _problems(410)
+PAST = PROBLEMS | problems(410)
 
 
 def handle(error: Exception, context: dict[str, Any]) -> Response | None:

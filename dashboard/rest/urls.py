@@ -7,7 +7,7 @@ from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from arrester.dashboard.rest import problems
 from arrester.dashboard.rest.access import agent_key, agents, audit, tokens
-from arrester.dashboard.rest.event_feed import page, stream, subscriptions
+from arrester.dashboard.rest.event_feed import page, parquet, stream, subscriptions
 from arrester.dashboard.rest.resources import (
     alerts,
     applications,
@@ -172,6 +172,7 @@ urlpatterns = [
     ),
     path("feed", page.FeedView.as_view(), name="api-feed"),
     path("feed/ndjson", stream.LinesView.as_view(), name="api-feed-ndjson"),
+    path("feed/parquet", parquet.ParquetView.as_view(), name="api-feed-parquet"),
     path("feed/sse", stream.ServerSentEventsView.as_view(), name="api-feed-sse"),
     path("installation", server.InstallationView.as_view(), name="api-installation"),
     path("status", server.StatusView.as_view(), name="api-status"),

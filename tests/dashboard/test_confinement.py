@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple, cast
 from urllib.request import Request, urlopen
 from uuid import uuid4
 
+import pyarrow.parquet as pq
 import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
@@ -97,6 +99,7 @@ def side(word: str) -> Side:
         "api-feed-one": f"{reverse('api-feed')}?last=100&application={word}",
         "api-feed-ndjson": f"{reverse('api-feed-ndjson')}?follow=false",
         "api-feed-sse": f"{reverse('api-feed-sse')}?follow=false&application={word}",
+        "api-feed-parquet": reverse("api-feed-parquet"),
         "search-hidden": f"{reverse('search')}?q={HIDDEN[:3]}",
         "search-records": f"{reverse('search')}?q=of:{word}",
         "api-records-found": f"{reverse('api-records')}?q={word}",
@@ -150,16 +153,20 @@ def token_client(name: str, group: str, applications: list[str]) -> Client:
     return Client(headers={"Authorization": f"Bearer {text}"})
 
 
-async def _chunks(response: StreamingHttpResponse) -> str:
+async def _chunks(response: StreamingHttpResponse) -> bytes:
     chunks = cast(AsyncIterator[bytes], response.streaming_content)
-    return b"".join([chunk async for chunk in chunks]).decode()
+    return b"".join([chunk async for chunk in chunks])
 
 
 def ask(client: Client, url: str) -> tuple[int, str]:
     """Return status and body of a page, a list, an export or a dialog."""
     response: Any = client.get(url)
     if isinstance(response, StreamingHttpResponse):
-        body = async_to_sync(_chunks)(response)
+        content = async_to_sync(_chunks)(response)
+        if response["Content-Type"] == "application/vnd.apache.parquet":
+            body = str(pq.read_table(io.BytesIO(content)).to_pylist())
+        else:
+            body = content.decode()
     else:
         body = response.content.decode()
     assert response.status_code < 500, (url, body)

@@ -34,7 +34,7 @@ NO_PAGES = {
     "api-act-on-quarantine", "api-cancel-command", "api-dismiss-many", "api-docs",
     "add-subscription", "api-event-subscription", "api-replay-events", "delete-subscription",
     "replay-subscription",
-    "api-feed-ndjson", "api-feed-sse", "api-notes",
+    "api-feed-ndjson", "api-feed-parquet", "api-feed-sse", "api-notes",
     "api-resume-many", "api-token",
     "api-unknown", "api-unversioned",
     "cancel-command", "change-account", "create-account", "create-token",
