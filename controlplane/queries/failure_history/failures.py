@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Set
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
+from uuid import UUID
 
 import msgspec
 from django.db.models import Max, Q
@@ -21,7 +22,7 @@ from arrester.controlplane.store import prepared_statements
 from arrester.controlplane.store.column_values import ANY, MAX_BIGINT, fit, fit_or_none
 from arrester.controlplane.views import row_mapping
 from arrester.domain.errors import InvalidValue, NotFound
-from arrester.domain.events import StoredEvent
+from arrester.domain.events import FinalResponse, StoredEvent
 from arrester.domain.identity.names import TaskDigest, TaskId
 
 #: Up to this many error groups are scanned one by one. A stage or class of more groups is frequent
@@ -54,6 +55,20 @@ class FailureFilter(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="The full name, with its package; 400 lists full names of a short one."),
     ] = None
     fingerprint: str | None = None
+    response: Annotated[FinalResponse | None, Meta(description="The response of the agent.")] = None
+    instance: Annotated[UUID | None, Meta(description="The instance that reported it.")] = None
+    key: Annotated[str | None, Meta(description="The key of the record's task.")] = None
+    record_key: Annotated[
+        str | None,
+        Meta(description="The key of the record. Of failures that were reported in full."),
+    ] = None
+    text: Annotated[
+        str | None,
+        Meta(
+            description="Words of the message in their order. Failures that were only counted have"
+            " no message. Newest receipt first."
+        ),
+    ] = None
     #: Application and fingerprint of the error groups.
     groups: Set[tuple[str, str]] | None = None
     since: datetime | None = None
@@ -72,7 +87,7 @@ def failures(
     is the time up to which it searched, and `next` continues.
     """
     before, limit = paging.unpack(cursor, tuple[datetime, str, int]), paging.checked(limit)
-    query = _query(wanted, before=before)
+    query = query_of(wanted, before=before)
     if query is None:
         return Page(rows=())
     portion = store.read_failures(query, limit=limit + 1)
@@ -93,7 +108,7 @@ def _is_of(stored: StoredEvent, groups: Set[tuple[str, str]] | None) -> bool:
     )
 
 
-def _query(wanted: FailureFilter, *, before: store.Newest | None) -> store.FailureQuery | None:
+def query_of(wanted: FailureFilter, *, before: store.Newest | None) -> store.FailureQuery | None:
     """Return what to read for the page after `before`; None if no failure can match."""
     query = store.FailureQuery(
         pipeline=wanted.pipeline,
@@ -106,6 +121,8 @@ def _query(wanted: FailureFilter, *, before: store.Newest | None) -> store.Failu
     )
     if wanted.task is None:
         names = _applications(wanted)
+        if wanted.key is not None:
+            names = _with_key(names, wanted.key)
         query = replace(query, applications=names)
     else:
         digest = paging.task_id(wanted.task)
@@ -146,6 +163,12 @@ def _applications(wanted: FailureFilter) -> list[str]:
         [names, wanted.pipeline],
     )
     return [name for (name,) in rows]
+
+
+def _with_key(names: list[str], key: str) -> list[str]:
+    """Return the applications that have a task of the key."""
+    tasks = models.Task.objects.filter(application__in=names, key=key)
+    return [*tasks.values_list("application", flat=True).distinct()]
 
 
 def _groups(names: list[str], wanted: FailureFilter) -> list[tuple[str, str]] | None:

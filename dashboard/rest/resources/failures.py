@@ -64,6 +64,12 @@ class FailureSerializer(serializers.Serializer[Any]):
     epoch = serializers.IntegerField(source="event.run.epoch")
     task = serializers.SerializerMethodField(help_text="The id of the task.")
     key = serializers.CharField(source="event.data.task", allow_null=True, allow_blank=True)
+    instance = serializers.UUIDField(source="event.instance", allow_null=True)
+    record_key = serializers.CharField(
+        source="event.data.key",
+        default=None,
+        help_text="The key of the record; null: it has none, or it was only counted.",
+    )
     count = serializers.IntegerField(
         source="event.data.count",
         help_text="Failed records; 0 for a record that failed again after it was counted.",
@@ -121,7 +127,7 @@ class FailuresView(base.ListView):
         `next`.
         """
         check_cause(wanted)
-        return queries.failures(wanted, **page)
+        return queries.filtered_failures(wanted, **page)
 
 
 def check_cause(wanted: queries.FailureFilter | queries.DeadLetterFilter) -> None:
