@@ -67,6 +67,7 @@ app.conf.update(
         "arrester.check_quotas": {"queue": HOUSEKEEPING},
         "arrester.read_dead_letter": {"queue": HOUSEKEEPING},
         "arrester.index_records": {"queue": HOUSEKEEPING},
+        "arrester.deliver_events": {"queue": HOUSEKEEPING},
     },
     task_acks_late=True,
     worker_prefetch_multiplier=1,

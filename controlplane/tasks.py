@@ -28,8 +28,8 @@ DAYS_AHEAD = 8
 MAX_REQUESTS, EXPIRE_SECONDS = 100, 10
 #: The longest time in which failed records are indexed, so that housekeeping does not wait.
 INDEX_SECONDS = 2
-#: The same, for the events of subscriptions.
-COLLECT_SECONDS = 2
+#: The same, for the events of one subscription.
+DELIVER_SECONDS = 2
 
 
 @shared_task(name="arrester.fold_stream", bind=True)
@@ -97,21 +97,16 @@ def check_quotas() -> None:
 def alert() -> None:
     """Open and resolve alerts, and send the messages of each channel in a task of its own."""
     alerts.update(now=datetime.now(UTC))
-    if subscriptions.exist():
-        collect_events.apply_async(retry=False, expires=EXPIRE_SECONDS)
-    _send_pending()
-
-
-@shared_task(name="arrester.collect_events")
-def collect_events() -> None:
-    """Put new events into the outbox for the webhooks that subscribe to them, and send these."""
-    subscriptions.collect(seconds=COLLECT_SECONDS)
-    _send_pending()
-
-
-def _send_pending() -> None:
     for channel in alert_outbox.channels_to_send(now=datetime.now(UTC)):
         send_alerts.apply_async(args=(channel,), retry=False, expires=EXPIRE_SECONDS)
+    for id in subscriptions.ids():
+        deliver_events.apply_async(args=(id,), retry=False, expires=EXPIRE_SECONDS)
+
+
+@shared_task(name="arrester.deliver_events")
+def deliver_events(subscription: int) -> None:
+    """Send new events to a webhook. A slow one does not delay folds: they have another queue."""
+    subscriptions.deliver(subscription, seconds=DELIVER_SECONDS)
 
 
 @shared_task(name="arrester.send_alerts")

@@ -36,7 +36,7 @@ FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=10), timedelta(minutes=10)
 #: Older messages are no longer sent.
 GIVE_UP_AFTER = timedelta(hours=24)
 #: A worker sends for so long, then lets others have a turn.
-BUDGET = timedelta(seconds=20)
+BUDGET_SECONDS = 20.0
 
 
 class MessageStatus(StrEnum):
@@ -78,21 +78,21 @@ def add(
 
 
 def channels_to_send(*, now: datetime) -> list[int]:
-    """Return the channels with messages that may be sent now."""
+    """Return the channels with messages about alerts that may be sent now."""
     pending = AlertMessage.objects.filter(
         channel=OuterRef("pk"), status=MessageStatus.PENDING.value
     )
     free = Q(leased_until=None) | Q(leased_until__lt=now)
     due = Q(retry_at=None) | Q(retry_at__lte=now)
-    channels = AlertChannel.objects.filter(free, due).filter(Exists(pending))
+    channels = AlertChannel.objects.filter(free, due, subscription=None).filter(Exists(pending))
     return [*channels.order_by("id").values_list("id", flat=True)]
 
 
-def send_pending(channel_id: int) -> int:
+def send_pending(channel_id: int, *, seconds: float = BUDGET_SECONDS) -> int:
     """Send the messages of a channel until one fails or the time is over; return how many."""
     started = now = datetime.now(UTC)
     sent = 0
-    while now - started < BUDGET:
+    while now - started < timedelta(seconds=seconds):
         # The lease is extended before each attempt.
         channel = _lease(channel_id, now, first=not sent)
         message = None if channel is None else _next(channel_id)

@@ -93,7 +93,8 @@ def channels_of_owners(alerts: Sequence[Alert]) -> dict[int, AlertChannel]:
 
 
 def _channels(names: Iterable[str]) -> dict[str, AlertChannel]:
-    found = AlertChannel.objects.filter(name__in=set(names)).select_related("user")
+    found = AlertChannel.objects.filter(name__in=set(names), subscription=None)
+    found = found.select_related("user")
     return {each.name: each for each in found}
 
 

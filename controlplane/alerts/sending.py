@@ -124,13 +124,16 @@ def _post(secret: ChannelSecret, id: UUID, content: bytes, now: datetime) -> Non
         "webhook-signature": signature(secret.key, str(id), int(now.timestamp()), content),
     }
     try:
-        response = requests.post(
+        # The status is the answer: a body may be endless.
+        with requests.post(
             secret.url,
             data=content,
             headers=headers,
             timeout=TIMEOUT_SECONDS,
             allow_redirects=False,
-        )
+            stream=True,
+        ) as response:
+            pass
     except requests.RequestException as exc:
         # Its own text has the address, which may have secrets.
         cause = getattr(exc.args[0] if exc.args else None, "reason", None) or exc

@@ -10,18 +10,18 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 from django.db import transaction
 from django.db.models import Count, Q
 
 from arrester.controlplane import queries, store
-from arrester.controlplane.alerts import addresses, configuration
+from arrester.controlplane.alerts import addresses, configuration, outbox
 from arrester.controlplane.alerts.audit import AlertAct, record
 from arrester.controlplane.alerts.outbox import MessageStatus
 from arrester.controlplane.alerts.text import MessageKind
-from arrester.controlplane.models import AlertMessage, EventSubscription
+from arrester.controlplane.models import AlertChannel, AlertMessage, EventSubscription
 from arrester.controlplane.queries import event_feed, event_lines
 from arrester.domain.errors import BeforeHistory, InvalidValue, NotFound
 from arrester.domain.events import EVENT_TYPES, StoredEvent
@@ -33,6 +33,8 @@ EVENTS_PER_MESSAGE, MESSAGE_BYTES = 100, 256 * 1024
 MOST_WAITING = 20
 #: The events that are read at once.
 PORTION = 2_000
+#: How many times as long as it took a slow receiver rests.
+REST = 4
 #: The most subscriptions.
 MOST = 100
 
@@ -188,18 +190,30 @@ def _moved(row: EventSubscription, move: Callable[[store.LogStream, int, int], i
     return event_feed.pack_cursor(positions)
 
 
-def exist() -> bool:
-    """Return whether there are subscriptions."""
-    return EventSubscription.objects.exists()
+def ids() -> list[int]:
+    """Return the numbers of all subscriptions."""
+    return [*EventSubscription.objects.order_by("id").values_list("id", flat=True)]
 
 
-def collect(*, seconds: float) -> None:
-    """Add messages for new events to the outbox, for so long; the next call continues."""
-    ends = time.monotonic() + seconds
-    ids = [*EventSubscription.objects.order_by("id").values_list("id", flat=True)]
-    while ids and time.monotonic() < ends:
-        # Each in its turn: a long backlog of one delays no other.
-        ids = [each for each in ids if _collect(each)]
+def deliver(id: int, *, seconds: float) -> None:
+    """Send new events of a subscription for so long; the next call continues.
+
+    A slow receiver then rests for a multiple of the time that it took, since one process sends to
+    all receivers.
+    """
+    row = EventSubscription.objects.filter(id=id).first()
+    if row is None:
+        return
+    begin = time.monotonic()
+    spent, is_more = 0.0, True
+    while spent < seconds and is_more:
+        added = _collect(id)
+        sent = outbox.send_pending(row.channel_id, seconds=seconds - spent)
+        is_more = bool(added or sent)
+        spent = time.monotonic() - begin
+    if spent > 2 * seconds:
+        rested = datetime.now(UTC) + timedelta(seconds=REST * spent)
+        AlertChannel.objects.filter(id=row.channel_id, failing_since=None).update(retry_at=rested)
 
 
 @transaction.atomic(durable=True)

@@ -18,8 +18,16 @@ from django.conf import settings
 from redis import Redis
 
 from arrester.controlplane import models, store, tasks
-from arrester.controlplane.alerts import configuration, outbox, reads, subscriptions
+from arrester.controlplane.alerts import (
+    configuration,
+    outbox,
+    owner_channels,
+    reads,
+    subscriptions,
+)
 from arrester.controlplane.alerts.subscriptions import SubscriptionForm
+from arrester.controlplane.celery import app
+from arrester.controlplane.celery_workers import HOUSEKEEPING
 from arrester.domain.errors import InvalidValue, NotFound
 from tests import histories, services
 from tests.controlplane import streams
@@ -45,9 +53,8 @@ def subscribe(receiver: Receiver, *types: str, **more: Any) -> tuple[int, str]:
 
 def deliver() -> None:
     """Do what a worker does every few seconds."""
-    subscriptions.collect(seconds=5)
-    for channel in outbox.channels_to_send(now=datetime.now(UTC)):
-        outbox.send_pending(channel)
+    for id in subscriptions.ids():
+        subscriptions.deliver(id, seconds=5)
 
 
 def received(receiver: Receiver) -> list[tuple[str, int]]:
@@ -186,7 +193,9 @@ def test_a_replay_delivers_the_events_since_a_time_again(receiver: Receiver) -> 
 def test_a_subscription_is_deleted_with_its_messages(receiver: Receiver) -> None:
     id, _ = subscribe(receiver)
     append(0)
-    subscriptions.collect(seconds=5)
+    receiver.status = 503
+    deliver()
+    assert models.AlertMessage.objects.exists()
     subscriptions.delete(id, actor="adam")
     assert not models.AlertChannel.objects.exists() and not models.AlertMessage.objects.exists()
     with pytest.raises(NotFound):
@@ -231,6 +240,28 @@ def test_a_subscription_is_not_the_first_channel_of_alerts(receiver: Receiver) -
 def test_the_task_of_alerts_delivers_events(receiver: Receiver, redis: Redis) -> None:
     subscribe(receiver)
     append(0)
-    tasks.collect_events()
-    tasks.send_alerts(models.AlertChannel.objects.get().id)
+    [id] = subscriptions.ids()
+    tasks.deliver_events(id)
     assert received(receiver) == [(APPLICATION, 1)]
+    # Folds have other workers.
+    assert app.conf.task_routes[tasks.deliver_events.name]["queue"] == HOUSEKEEPING
+    assert outbox.channels_to_send(now=datetime.now(UTC)) == []
+
+
+def test_a_slow_receiver_rests(receiver: Receiver) -> None:
+    [id] = [subscribe(receiver)[0]]
+    append(0)
+    # Slower than no time at all.
+    subscriptions.deliver(id, seconds=1e-6)
+    append(1)
+    deliver()
+    assert received(receiver) == [(APPLICATION, 1)]
+    models.AlertChannel.objects.update(retry_at=None)
+    deliver()
+    assert received(receiver) == [(APPLICATION, 1), (APPLICATION, 2)]
+    assert subscriptions.subscription(id).failing_since is None
+
+
+def test_alerts_of_an_owner_are_not_sent_to_the_webhook_of_that_name(receiver: Receiver) -> None:
+    subscribe(receiver, name="data-quality")
+    assert owner_channels._channels(["data-quality"]) == {}
