@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -70,6 +72,34 @@ class Client:
         It has no further effect if it is repeated.
         """
         return self._request("DELETE", path)
+
+    def download(self, path: str, file: Path, **parameters: Any) -> int:
+        """Write the bytes of an endpoint into a file; return its size.
+
+        The file appears when it is whole. The errors are those of `get`.
+        """
+        wanted = {name: value for name, value in parameters.items() if value is not None}
+        url, part = f"{self.connection.url}/api/v1/{path}", file.with_name(f"{file.name}.part")
+        try:
+            with self._session.get(
+                url, params=wanted, timeout=TIMEOUTS, allow_redirects=False, stream=True
+            ) as response:
+                if response.status_code >= 500:
+                    raise Unreachable(_detail(self.connection, response))
+                if response.status_code != 200:
+                    _json(self.connection, response)
+                with part.open("wb") as opened:
+                    opened.writelines(response.iter_content(1 << 16))
+                size = part.stat().st_size
+            part.replace(file)
+        except requests.RequestException as error:
+            raise Unreachable(f"{self.connection.url}: {_cause(error)}") from None
+        except OSError as error:
+            raise InvalidInput(f"{file} cannot be written: {error.strerror}") from None
+        finally:
+            with suppress(OSError):
+                part.unlink()
+        return size
 
     def rows(self, path: str, *, limit: int, **filters: Any) -> tuple[list[Json], str | None]:
         """Return at most `limit` rows of a list, and the cursor of the next one."""

@@ -17,6 +17,7 @@ REST_COMMANDS: dict[str, dict[str, str]] = {
         "dead-letters": "dead_letters",
         "show": "show",
         "tail": "tail",
+        "export": "tail",
         "doctor": "doctor",
     },
     "Act": {

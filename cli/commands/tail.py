@@ -1,8 +1,9 @@
-"""The events of all applications as they come."""
+"""The events of all applications, as they come or as a file."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from time import sleep
 from typing import Any
 
@@ -40,6 +41,30 @@ def tail(session: Session, *, application: str | None, follow: bool, lines: int)
             cursor = _print_new(session, application, cursor)
     except KeyboardInterrupt:
         return
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@APPLICATION
+@click.option("--since", metavar="TIME", help="Received after this time, in ISO 8601.")
+@click.option("--until", metavar="TIME", help="Received up to this time, in ISO 8601.")
+@click.option("--type", "type_", metavar="TYPE", help="Of one type, such as RecordFailed.")
+@with_session
+def export(
+    session: Session,
+    *,
+    file: Path,
+    application: str | None,
+    since: str | None,
+    until: str | None,
+    type_: str | None,
+) -> None:
+    """Write events into FILE as Parquet, with the fields of failures as columns."""
+    wanted = {"application": application, "since": since, "until": until, "type": type_}
+    with near_applications(session.client, application):
+        size = session.client.download("feed/parquet", file, **wanted)
+    written = {"file": str(file), "bytes": size}
+    session.print(written, lambda found: click.echo(f"events are in {found['file']}"))
 
 
 def _newest(session: Session, application: str | None, lines: int) -> tuple[list[Json], str]:

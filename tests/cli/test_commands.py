@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import pyarrow.parquet as pq
 import pytest
 import requests
 from click.shell_completion import ShellComplete
@@ -426,3 +428,22 @@ def test_find_names_what_cannot_be_searched_yet(
     assert "1,200 new events of flights cannot be searched yet" in done.err
     found = json.loads(arrester("find", "key:UA1545", "--json").out)
     assert found["not_indexed"] == {"flights": 1_200} and found["dead_letters"] == []
+
+
+def test_an_export_is_a_whole_file_or_none(
+    arrester: Arrester, story: Story, tmp_path: Path
+) -> None:
+    story.skips("EWR", 3)
+    file = tmp_path / "events.parquet"
+    done = arrester("export", str(file), "-a", "flights", "--type", "RecordFailed", "--json")
+    assert (done.code, json.loads(done.out)["bytes"]) == (0, file.stat().st_size)
+    assert pq.read_table(file).column("type").to_pylist() == ["RecordFailed"]
+    for words, code, text in (
+        ((str(tmp_path / "no.parquet"), "-a", "flight"), 1, "flight"),
+        ((str(tmp_path / "no.parquet"), "--since", "noon"), 2, "a time in ISO 8601"),
+        ((str(tmp_path / "no" / "folder"),), 2, "cannot be written: No such file"),
+        ((str(tmp_path / "no.parquet"), "--url", "http://127.0.0.1:9"), 4, "refused"),
+    ):
+        refused = arrester("export", *words)
+        assert (refused.code, text in refused.err) == (code, True), refused
+    assert [each.name for each in tmp_path.glob("*.parquet*")] == ["events.parquet"]

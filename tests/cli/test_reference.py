@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from django.db import connections
@@ -30,9 +31,16 @@ def first_ids(fresh_database: embedded.Urls) -> None:
 
 
 def test_each_example_has_the_output_of_the_page(
-    first_ids: None, arrester: Arrester, story: Story, server: str, monkeypatch: pytest.MonkeyPatch
+    first_ids: None,
+    arrester: Arrester,
+    story: Story,
+    server: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     _build(story)
+    # `export` writes a file.
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TOKEN", os.environ["ARRESTER_TOKEN"])
     monkeypatch.setenv("ADMIN_TOKEN", token("ada"))
     # From `login` on, the profile has them.
