@@ -69,7 +69,7 @@ def find_task_or_key(client: Client, name: str) -> Json:
         pipeline, slash, key = rest.partition("/")
         if refused.status != 404 or not slash or application not in application_names(client):
             raise
-        runs = client.get(f"applications/{segment(application)}/threads")["results"]
+        runs = client.get(f"applications/{segment(application)}/runs")["results"]
         if pipeline not in (pipelines := {each["pipeline"] for each in runs}):
             known = [f"{application}/{each}" for each in pipelines]
             raise Refused(
@@ -131,7 +131,7 @@ def _digests(client: Client, name: str) -> Iterator[str]:
             f"task {name!r} is not allowed; allowed: APPLICATION/PIPELINE/KEY, or the id of a task"
         )
     for application in searched:
-        for run in client.get(f"applications/{segment(application)}/threads")["results"]:
+        for run in client.get(f"applications/{segment(application)}/runs")["results"]:
             for key in _keys(name, application, run["pipeline"]):
                 yield task_digest(application, run["pipeline"], run["checkpoint"], key)
 

@@ -131,6 +131,8 @@ def unversioned(request: HttpRequest, path: str) -> HttpResponse:
     if path.startswith("v1/"):
         return unknown(request, path)
     target = request.get_full_path().replace("/api/", PREFIX, 1)
+    if path.endswith("/threads"):
+        target = target.replace("/threads", "/runs", 1)
     return HttpResponse(status=308, headers={"Location": target})
 
 

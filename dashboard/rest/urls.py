@@ -43,7 +43,9 @@ urlpatterns = [
         applications.OneInstanceView.as_view(),
         name="api-instance",
     ),
-    path("applications/<str:name>/threads", applications.ThreadsView.as_view(), name="api-threads"),
+    path(
+        "applications/<str:name>/runs", applications.RunsView.as_view(), name="api-application-runs"
+    ),
     path("pipelines", pipelines.PipelinesView.as_view(), name="api-pipelines"),
     path("pipelines/series", pipelines.AllSeriesView.as_view(), name="api-every-pipeline-series"),
     path(

@@ -98,7 +98,7 @@ def test_tasks_of_an_older_checkpoint_are_counted_nowhere(
     # Also if a row of an older checkpoint is selected.
     selected = "&".join(f"task={digest}" for digest in sorted(stored))
     assert "Resume 3 tasks" in text(operator, f"{reverse('resume-many-dialog')}?{selected}")
-    runs = operator.get("/api/v1/applications/flights/threads").json()["results"]
+    runs = operator.get("/api/v1/applications/flights/runs").json()["results"]
     assert [each["checkpoint"] for each in runs] != [older.checkpoint] and len(runs) == 1
 
 
@@ -114,7 +114,7 @@ def test_tasks_of_an_older_checkpoint_are_reachable_and_marked(
         assert sum(flags.values()) == 3 and not flags[older.task("JFK").digest], url
     for digest, is_live in flags.items():
         assert operator.get(f"/api/v1/tasks/{digest}").json()["live"] is is_live
-    runs = operator.get("/api/v1/applications/flights/threads?checkpoints=all").json()["results"]
+    runs = operator.get("/api/v1/applications/flights/runs?checkpoints=all").json()["results"]
     assert {each["checkpoint"] == older.checkpoint: each["live"] for each in runs} == {
         True: False,
         False: True,

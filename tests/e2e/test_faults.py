@@ -81,7 +81,7 @@ def test_kill_while_paused(stack: Stack, rows: list[dict[str, Any]]) -> None:
     check_counts(stack, tried(rows))
 
     # The next driver starts without a command: the application stays OPEN.
-    [run] = stack.get("/api/v1/applications/flights/threads")["results"]
+    [run] = stack.get("/api/v1/applications/flights/runs")["results"]
     about = {"application": "flights", "instance": run["instance"], "reason": "to repair it"}
     assert stack.command(kind="SHUT_DOWN_INSTANCE", **about)["status"] == "APPLIED"
     assert stack.wait_for_driver(seconds=PATIENCE_SECONDS) == 0

@@ -55,9 +55,7 @@ class Fleet:
 
     def shared(self) -> dict[str, Any]:
         """Return the newest run at the shared checkpoint, as the server sees it."""
-        found: list[dict[str, Any]] = self.stack.get("/api/v1/applications/fleet/threads")[
-            "results"
-        ]
+        found: list[dict[str, Any]] = self.stack.get("/api/v1/applications/fleet/runs")["results"]
         return next((each for each in found if each["pipeline"] == "lines-shared"), {})
 
 

@@ -157,13 +157,13 @@ class ToleranceUsageSerializer(StructSerializer):
         return moment(usage.window_start_ms) if usage.in_window else None
 
 
-class ThreadQuerySerializer(base.AsOfQuerySerializer):
+class RunQuerySerializer(base.AsOfQuerySerializer):
     """Filters of the runs of an application."""
 
     checkpoints = CheckpointsField()
 
 
-class ThreadSerializer(StructSerializer):
+class RunSerializer(StructSerializer):
     failure = FailureFieldSerializer(allow_null=True)
     policy = PolicySerializer(allow_null=True, help_text="Null: the agent does not report it.")
     tolerance_usage = ToleranceUsageSerializer(source="spent")
@@ -265,11 +265,11 @@ class RunningInstancesView(base.ListView):
         return queries.instance_page(**wanted)
 
 
-class ThreadsView(base.ListView):
+class RunsView(base.ListView):
     """Runs of pipelines."""
 
-    query = ThreadQuerySerializer
-    row = ThreadSerializer
+    query = RunQuerySerializer
+    row = RunSerializer
 
     def find(
         self, *, name: str, checkpoints: str, as_of: queries.AsOf | None = None

@@ -211,5 +211,5 @@ def test_a_paused_pipeline_is_shown_as_such_with_its_reason(story: Story) -> Non
     assert "PAUSED by ana" in one and "“a migration”" in one
     [row] = ana.get("/api/v1/pipelines").json()["results"]
     assert (row["run"], row["pause"]["actor"]) == ("PAUSED", "ana")
-    [thread] = ana.get("/api/v1/applications/flights/threads").json()["results"]
+    [thread] = ana.get("/api/v1/applications/flights/runs").json()["results"]
     assert thread["pause"] == row["pause"]

@@ -108,7 +108,7 @@ def urls(story: Story, task: str, command: UUID) -> Iterator[tuple[str, str]]:
         "api-dead-letter": [app, dead_letter.id],
         "api-instances": [app],
         "api-instance": [app, story.instance],
-        "api-threads": [app],
+        "api-application-runs": [app],
         "api-task": [task],
         "api-error": [app, cause],
         "api-group-history": [app, cause],

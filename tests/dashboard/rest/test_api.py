@@ -315,7 +315,7 @@ def test_a_policy_is_set_and_removed_by_rest(flights: Story, operator: Client) -
     status, issued = command(operator, **asked, stage="produce", answer="CONTINUE")
     assert (status, issued["stage"], issued["answer"]) == (202, "produce", "CONTINUE")
     flights.applies_policy(issued["id"])
-    (thread,) = read(operator, "applications/flights/threads")["results"]
+    (thread,) = read(operator, "applications/flights/runs")["results"]
     (override,) = thread["policy"]["commanded"]
     assert (override["name"], override["answer"], override["actor"]) == (
         "produce",
@@ -429,7 +429,7 @@ def test_a_value_that_json_cannot_encode_is_refused_with_its_text(
     [
         "applications/nowhere",
         "applications/nowhere/instances",
-        "applications/nowhere/threads",
+        "applications/nowhere/runs",
         f"tasks/{'0' * 32}",
         "tasks/JFK",
     ],
@@ -555,7 +555,7 @@ def test_pages_report_that_redis_is_unreachable(operator: Client, settings: Any)
 
 
 def test_a_run_has_its_policy_and_tolerance_usage(flights: Story, viewer: Client) -> None:
-    (thread,) = read(viewer, "applications/flights/threads")["results"]
+    (thread,) = read(viewer, "applications/flights/runs")["results"]
     assert thread["policy"]["stages"][2] == {
         "name": "process:validate",
         "step": "validate",
@@ -571,7 +571,7 @@ def test_a_run_has_its_policy_and_tolerance_usage(flights: Story, viewer: Client
         and thread["tolerance_usage"]["window_began_at"] is None
     )
     flights.skips("JFK", 37)
-    (thread,) = read(viewer, "applications/flights/threads")["results"]
+    (thread,) = read(viewer, "applications/flights/runs")["results"]
     assert (thread["tolerance_usage"]["total"], thread["tolerance_usage"]["task"]) == (37, "JFK")
     assert thread["tolerance_usage"]["window_began_at"].endswith(":00:00Z")
 
@@ -697,7 +697,7 @@ def test_past_states_are_read_by_time_or_position(flights: Story, viewer: Client
         assert read(viewer, path, as_of=datetime.now(UTC).isoformat()) == now
     path = "applications/flights/instances"
     assert read(viewer, path, as_of=paused) == read(viewer, path) != {"results": [], "next": None}
-    path = "applications/flights/threads"
+    path = "applications/flights/runs"
     before_skips, now = (
         (read(viewer, path, as_of=when) if when else read(viewer, path))["results"]
         for when in (paused, None)

@@ -53,7 +53,7 @@ def test_a_stored_share_that_is_no_json_is_null(db: None, viewer: Client, share:
     policy = replace(histories.POLICY, outage_share=share)
     events = [histories.event(ThreadStarted()), histories.event(policy)]
     streams.append(events, received_at=datetime.now(UTC))
-    for path in ("threads", "threads?as_of=@2"):
+    for path in ("runs", "runs?as_of=@2"):
         (run,) = read(viewer, f"applications/{APPLICATION}/{path}")["results"]
         assert run["policy"]["outage_share"] is None
     described = read(viewer, "feed")["results"][1]
