@@ -194,19 +194,19 @@ def _commands(api: Api, story: Story) -> None:
 
 def _dead_letters(api: Api, story: Story) -> None:
     story.skips("EWR", 3)
-    letters = api("dead_letters_list", status="open").results
-    assert len(letters) == 3
-    where: dict[str, Any] = {"application": "flights", "id": letters[0].id}
-    assert api("dead_letters_retrieve", **where).position == letters[0].position
+    waiting = api("dead_letters_list", status="open").results
+    assert len(waiting) == 3
+    where: dict[str, Any] = {"application": "flights", "id": waiting[0].id}
+    assert api("dead_letters_retrieve", **where).position == waiting[0].position
     assert api("dead_letters_record_retrieve", **where).state.value == "FAILED"
     [total] = api("dead_letters_totals_list").results
     assert total.count == 3
     assert api("dead_letters_test", code=202, body={}, **where).kind.value == "TEST_DEAD_LETTER"
     scope: dict[str, Any] = {"application": "flights", "reason": "mended"}
-    redrive = {**scope, "ids": [letters[0].id]}
+    redrive = {**scope, "ids": [waiting[0].id]}
     assert api("dead_letters_redrive", body=redrive | {"dry_run": True}).records == 1
     assert api("dead_letters_redrive", code=202, body=redrive).redrive.records == 1
-    gone = api("dead_letters_discard", body={**scope, "ids": [letters[1].id]})
+    gone = api("dead_letters_discard", body={**scope, "ids": [waiting[1].id]})
     assert (gone.discarded, gone.unchanged) == (1, 0)
 
 
