@@ -239,6 +239,8 @@ class StreamView(base.RestView):
 
     permission_classes = (base.MayRead,)
     content_negotiation_class = JsonErrors
+    #: The stream of a HEAD request would last unread.
+    http_method_names: ClassVar[list[str]] = ["get", "options"]  # type: ignore[misc]  # Django's
     form: ClassVar[Form]
     media_type: ClassVar[str]
 

@@ -207,6 +207,27 @@ def test_a_stream_ends_soon_after_its_token_loses_access(end: str) -> None:
     run(story)
 
 
+def test_a_stream_of_a_page_ends_soon_after_its_user_logs_out() -> None:
+    user = make_user("ben", "viewer")
+    append(1)
+
+    async def story() -> str:
+        browser = AsyncClient()
+        await browser.aforce_login(user)
+        response: Any = await browser.get(SSE)
+        chunks = aiter(response)
+        first: str = (await anext(chunks)).decode()
+        # The checks while the user is logged in.
+        for _ in range(2):
+            await anext(chunks)
+        await browser.alogout()
+        async for _ in chunks:
+            pass
+        return first
+
+    assert '"sequence":1,' in run(story)
+
+
 def test_a_stream_continues_after_postgresql_restarts(services: embedded.Urls) -> None:
     key = viewer()
     append(3)
@@ -292,6 +313,7 @@ def test_errors_before_the_first_event_have_a_status(monkeypatch: pytest.MonkeyP
 
     own = {"Authorization": f"Token {key}", "Accept": "text/event-stream"}
     assert status(SSE) == 401
+    assert Client().head(LINES, headers=own).status_code == 405
     assert status(f"{SSE}?cursor=x", **own) == 400
     assert status(f"{LINES}?last=1&cursor=x", **own) == 400
     monkeypatch.setattr("arrester.dashboard.live.hub.USER_LIMIT", 0)
