@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 _REASON_RULE = "a reason, a text that is not empty"
 _METHODS = {
     ResumeHow.RETRY: "resume",
-    ResumeHow.MEND: "mend",
+    ResumeHow.MEND: "edit",
     ResumeHow.SKIP: "skip",
     ResumeHow.AT: "resume_at",
     ResumeHow.RESTART: "restart",
@@ -437,7 +437,7 @@ class Agent:
         check_text("reason", reason, _REASON_RULE)
         return self._apply(task, ResumeHow.SKIP, actor=actor, reason=reason)
 
-    def mend(
+    def edit(
         self,
         task: TaskState | TaskId | str,
         patch: str,

@@ -49,8 +49,33 @@ def figures(urls: embedded.Urls, *, events: int, applications: int = 20) -> list
         for name, address in _pages(names, random).items()
     ]
     found += [_search(random), *_record_search(urls, random, events=events), _chart(random)]
+    found += [
+        _requests(client, f"failures of {DAYS} days, {name}", address)
+        for name, address in _series(names, random).items()
+    ]
     connection.close()
     return [*found, _dropped(urls)]
+
+
+def _series(names: list[str], random: Random) -> dict[str, Callable[[], str]]:
+    """Return addresses of series by name, and of failures that have words in their message."""
+    since = (datetime.now(UTC) - timedelta(days=DAYS)).isoformat()
+
+    def series(by: str, **wanted: Any) -> str:
+        parameters = {"by": by, "since": since, "step": 3600} | wanted
+        return f"{reverse('api-failure-series')}?{urlencode(parameters)}"
+
+    def words() -> str:
+        text = f"left {900 + 37 * random.randrange(200)} minutes late"
+        return f"{reverse('api-failures')}?{urlencode({'text': text})}"
+
+    found: dict[str, Callable[[], str]] = {
+        f"by {by}": partial(series, by) for by in ("application", "fingerprint", "stage")
+    }
+    found["by pipeline of an application"] = lambda: series(
+        "pipeline", application=random.choice(names)
+    )
+    return found | {"with words in the message": words}
 
 
 def _pages(names: list[str], random: Random) -> dict[str, Callable[[], str]]:

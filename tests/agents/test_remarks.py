@@ -15,7 +15,7 @@ PATCH = '[{"op": "remove", "path": "/note"}]'
 CALLS: dict[str, Callable[..., object]] = {
     "resume": lambda agent, **texts: agent.resume(JFK, **texts),
     "skip": lambda agent, **texts: agent.skip(JFK, **{"reason": "x", **texts}),
-    "mend": lambda agent, **texts: agent.mend(JFK, PATCH, **{"reason": "x", **texts}),
+    "edit": lambda agent, **texts: agent.edit(JFK, PATCH, **{"reason": "x", **texts}),
     "restart": lambda agent, **texts: agent.restart(JFK, **texts),
     "resume_at": lambda agent, **texts: agent.resume_at(JFK, 7, **{"reason": "x", **texts}),
     "pause": lambda agent, **texts: agent.pause(JFK, **texts),
