@@ -241,6 +241,8 @@ def test_the_task_of_alerts_delivers_events(receiver: Receiver, redis: Redis) ->
     subscribe(receiver)
     append(0)
     [id] = subscriptions.ids()
+    tasks.alert()
+    assert any(b"arrester.deliver_events" in each for each in redis.lrange(HOUSEKEEPING, 0, -1))
     tasks.deliver_events(id)
     assert received(receiver) == [(APPLICATION, 1)]
     # Folds have other workers.
