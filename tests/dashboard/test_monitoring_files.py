@@ -242,9 +242,16 @@ def test_prometheus_scrapes_a_web_process_and_evaluates_the_rules(
         rules = [rule for group in found["groups"] for rule in group["rules"]] if found else []
         return bool(rules) and {rule["health"] for rule in rules} == {"ok"}
 
+    def counted() -> bool:
+        """The middleware counts under ASGI, too."""
+        found = read("query?query=arrester_http_requests_total")["result"]
+        routes = {(each["metric"]["route"], each["metric"]["status"]) for each in found}
+        return ("/metrics", "2xx") in routes
+
     try:
         wait_until(held)
         wait_until(evaluated)
+        wait_until(counted)
         assert [each["lastError"] for each in read("targets")["activeTargets"]] == [""]
         metadata = read("metadata")
         # OpenMetrics, which has units, was preferred.
