@@ -69,12 +69,11 @@ def _series(names: list[str], random: Random) -> dict[str, Callable[[], str]]:
         text = f"left {900 + 37 * random.randrange(200)} minutes late"
         return f"{reverse('api-failures')}?{urlencode({'text': text})}"
 
-    found: dict[str, Callable[[], str]] = {
-        f"by {by}": partial(series, by) for by in ("application", "fingerprint", "stage")
-    }
-    found["by pipeline of an application"] = lambda: series(
-        "pipeline", application=random.choice(names)
-    )
+    found: dict[str, Callable[[], str]] = {"by application": partial(series, "application")}
+    for by in ("fingerprint", "stage", "pipeline"):
+        found[f"by {by} of an application"] = lambda by=by: series(  # type: ignore[misc]  # as above
+            by, application=random.choice(names)
+        )
     return found | {"with words in the message": words}
 
 

@@ -64,6 +64,10 @@ class FailureSeriesView(base.RestView):
         by = given.pop("by")
         if wanted.application is not None:
             queries.check_known(wanted.application)
+        if wanted.application is None and wanted.task is None and is_detailed(wanted, by):
+            # Of all applications these are too many counts.
+            allowed = "an application, for counts by pipeline, stage or fingerprint"
+            raise InvalidValue("application", None, allowed)
         if wanted.task is not None and (by != "application" or wanted != only_task(wanted)):
             raise InvalidValue("task", wanted.task, "a task without other filters and names")
         since, until, step = time_steps.steps(timezone.now(), **given)
@@ -72,6 +76,11 @@ class FailureSeriesView(base.RestView):
         )
         times = {"since": since, "until": until, "step": step.total_seconds()}
         return Response(FailureSeriesSerializer(times | {"by": by, "results": found}).data)
+
+
+def is_detailed(wanted: queries.SeriesFilter, by: str) -> bool:
+    """Return whether the counts are more detailed than those of applications."""
+    return by != "application" or wanted != queries.SeriesFilter()
 
 
 def only_task(wanted: queries.SeriesFilter) -> queries.SeriesFilter:

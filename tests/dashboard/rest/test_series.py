@@ -44,7 +44,7 @@ def test_a_series_counts_by_each_name(failed: Story, viewer: Client, step: int) 
         "stage": {TYPO.stage: causes[TYPO], NA.stage: causes[NA]},
     }
     for by, expected in names.items():
-        answer = series(viewer, by=by, step=step)
+        answer = series(viewer, by=by, step=step, application="flights")
         counted: Counter[str | None] = Counter()
         for each in answer["results"]:
             assert each["application"] == "flights"
@@ -58,7 +58,8 @@ def test_a_series_counts_by_each_name(failed: Story, viewer: Client, step: int) 
         ({"task": failed.task("EWR").digest}, 37),
     ]
     for filters, expected_count in filtered:
-        results = series(viewer, step=step, **filters)["results"]
+        of: dict[str, Any] = {} if "task" in filters else {"application": "flights"}
+        results = series(viewer, step=step, **of, **filters)["results"]
         assert sum(each["count"] for each in results) == expected_count, filters
 
 
@@ -85,6 +86,8 @@ def test_wrong_parameters_of_a_series_are_named(failed: Story, viewer: Client) -
     assert series(viewer, status=400, task=task, stage=NA.stage)["param"] == "task"
     assert series(viewer, status=400, task=task, by="stage")["param"] == "task"
     assert series(viewer, status=400, by="host")["param"] == "by"
+    for detailed in ({"by": "stage"}, {"fingerprint": NA.fingerprint}):
+        assert series(viewer, status=400, **detailed)["param"] == "application"
     assert series(viewer, status=400, step=61)["param"] == "step"
     assert series(viewer, status=404, application="fligths")["code"] == "not_found"
     early = datetime.now(UTC) - timedelta(days=1)
