@@ -31,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Spark's Python workers are to be the same Python as the driver.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
-.PHONY: help up demo test test-long test-parts test-lakes test-cluster trips packages conformance smoke smoke-venvs matrix mutants chaos chaos-fold truth audit fuzz findings docs lint check bench screenshots requirements clean
+.PHONY: help up demo test test-long test-parts test-lakes test-cluster test-api trips packages conformance smoke smoke-venvs matrix mutants chaos chaos-fold truth audit fuzz findings docs lint check bench screenshots requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ test-lakes: $(STAMP)  ## the tests with Delta Lake and Iceberg, on Spark 4.0, lo
 
 test-cluster: $(STAMP)  ## a standalone cluster whose executors, worker and driver are killed
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest -m cluster $(REPORT) tests/e2e $(ARGS)
+
+test-api: $(STAMP)  ## REST against its OpenAPI document by each role, many requests, long ones too
+	@$(PY) -m pytest -m "long or not long" $(REPORT) tests/dashboard/rest/test_schemathesis.py $(ARGS)
 
 trips: $(STAMP)  ## the modules that three acts pass through, and the calls between them
 	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m pytest -s -q tests/dashboard/test_trips.py

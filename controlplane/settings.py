@@ -200,7 +200,9 @@ SPECTACULAR_SETTINGS = {
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "arrester.dashboard.rest.descriptions.describe",
+        "arrester.dashboard.rest.request_bodies.describe",
     ],
+    "ENFORCE_NON_BLANK_FIELDS": True,
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["arrester.dashboard.rest.base.HasRole"],
     "SWAGGER_UI_DIST": "SIDECAR",

@@ -28,7 +28,7 @@ from arrester.controlplane.access import Person
 from arrester.controlplane.models import RestToken
 from arrester.dashboard.permissions import NOT_AN_ADMIN, NOT_AN_OPERATOR, person
 from arrester.dashboard.rest.authentication import Throttle, check_scope
-from arrester.dashboard.rest.field_types import first_invalid
+from arrester.dashboard.rest.field_types import check_types, first_invalid
 from arrester.dashboard.rest.problems import ACTS, PAST, PROBLEMS
 from arrester.dashboard.rest.struct_serializers import FilterSerializer
 from arrester.domain.errors import InvalidValue, NotFound
@@ -217,6 +217,11 @@ def values(form: SerializerClass, given: Any) -> dict[str, Any]:
             raise InvalidValue(name, given[name], f"one of {allowed}" if allowed else "none")
         if isinstance(given, QueryDict) and len(given.getlist(name)) > 1:
             raise InvalidValue(name, ", ".join(given.getlist(name)), "one value, given once")
+        if isinstance(given, QueryDict) and not given[name]:
+            # `?application=$APP` without a value would return everything.
+            raise InvalidValue(name, "", "a value, or no such parameter")
+    if not isinstance(given, QueryDict):
+        check_types(filled, given)
     try:
         filled.is_valid(raise_exception=True)
     except ValidationError:

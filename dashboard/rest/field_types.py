@@ -9,6 +9,8 @@ from typing import Any, NoReturn
 from rest_framework import serializers
 from rest_framework.settings import api_settings
 
+from arrester.domain.errors import InvalidValue
+
 #: The formats of a time.
 A_TIME = "2026-11-20T09:00:00Z, 2026-11-20T10:00+01:00, or without a zone in UTC"
 #: What is allowed in place of the errors of Django REST framework.
@@ -18,6 +20,7 @@ _ALLOWED = {
     "A valid integer is required.": "a whole number",
     "A valid number is required.": "a number",
     "This field may not be blank.": "a text that is not blank",
+    "Not a valid string.": "a text",
     "Null characters are not allowed.": "a text without NUL",
 }
 
@@ -76,6 +79,39 @@ def patch_field(of: str) -> serializers.ListField:
         required=False,
         help_text=f"A JSON Patch (RFC 6902) {of}: add, move, remove, replace, test.",
     )
+
+
+def check_types(form: serializers.Serializer[Any], given: Mapping[str, Any]) -> None:
+    """Raise InvalidValue for a value of JSON with another type than its field.
+
+    Django REST framework converts numbers to texts, and false to a UUID.
+    """
+    for name, value in given.items():
+        field: Any = form.fields[name]
+        if isinstance(field, serializers.ListField) and isinstance(value, list):
+            for number, each in enumerate(value):
+                _check_type(field.child, each, f"{name}[{number}]")
+        else:
+            _check_type(field, value, name)
+
+
+def _check_type(field: Any, value: Any, name: str) -> None:
+    match field:
+        case serializers.BooleanField():
+            fits, allowed = isinstance(value, bool), "true or false"
+        case serializers.IntegerField():
+            fits = isinstance(value, int | float) and not isinstance(value, bool)
+            allowed = str(field.error_messages["invalid"])
+        case serializers.ChoiceField():
+            fits = type(value) in {type(each) for each in field.choices}
+            allowed = f"one of {', '.join(map(str, field.choices))}"
+        case serializers.CharField() | serializers.UUIDField() | serializers.DateTimeField():
+            fits, allowed = isinstance(value, str), str(field.error_messages["invalid"])
+        case _:
+            return
+    # Null has errors of its own.
+    if not fits and value is not None:
+        raise InvalidValue(name, value, _ALLOWED.get(allowed, allowed))
 
 
 def first_invalid(errors: Any, name: str = "") -> tuple[str, str]:

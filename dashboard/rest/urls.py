@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.urls import path
+from django.urls import path, re_path
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from arrester.dashboard.rest import problems
@@ -182,5 +182,6 @@ urlpatterns = [
     path("tokens/<int:id>", tokens.OneTokenView.as_view(), name="api-token"),
     path("schema/", SchemaView.as_view(), name="schema"),
     path("docs/", docs, name="api-docs"),
-    path("<path:path>", problems.unknown, name="api-unknown"),
+    # A `path` has no line breaks.
+    re_path(r"(?P<path>[\s\S]*)", problems.unknown, name="api-unknown"),
 ]

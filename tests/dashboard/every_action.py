@@ -240,7 +240,10 @@ def _task(
         rest=(
             "/api/v1/commands",
             {"kind": kind, "task": digest}
-            | {NAMES.get(name, name): value for name, value in (more or {}).items()},
+            | {
+                NAMES.get(name, name): int(value) if value.isdigit() else value
+                for name, value in (more or {}).items()
+            },
         ),
     )
 

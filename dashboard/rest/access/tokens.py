@@ -56,6 +56,12 @@ class NewTokenSerializer(serializers.Serializer[Any]):
     applications = serializers.ListField(
         child=serializers.CharField(),
         allow_null=True,
+        min_length=1,
+        max_length=tokens.APPLICATIONS_MAX,
+        error_messages=dict.fromkeys(
+            ("min_length", "max_length"),
+            f"1 to {tokens.APPLICATIONS_MAX} names, or null for all that the account may see",
+        ),
         default=None,
         help_text="What it may see and act on at most; null: all that the account may.",
     )

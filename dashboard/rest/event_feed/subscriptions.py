@@ -47,7 +47,7 @@ class NewSubscriptionSerializer(serializers.Serializer[Any]):
     address = serializers.CharField(help_text="An https:// or http:// address.")
     event_types = serializers.ListField(
         child=field_types.ListedChoiceField(list(EVENT_TYPES)),
-        allow_empty=False,
+        min_length=1,
         help_text="See docs/reference/events.md.",
     )
     application = serializers.CharField(

@@ -68,6 +68,7 @@ class FailureSerializer(serializers.Serializer[Any]):
     record_key = serializers.CharField(
         source="event.data.key",
         default=None,
+        allow_null=True,
         help_text="The key of the record; null: it has none, or it was only counted.",
     )
     count = serializers.IntegerField(

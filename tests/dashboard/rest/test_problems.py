@@ -54,6 +54,39 @@ def test_errors_of_a_request_are_problems(flights: Story, operator: Client, view
     assert problem(viewer.get("/api/v1/failures?application=%00"))[:2] == (400, "invalid_value")
 
 
+@pytest.mark.parametrize("name", ["application", "cursor", "as_of", "owner"])
+def test_a_parameter_without_a_value_is_refused(name: str, viewer: Client) -> None:
+    refused = viewer.get(f"/api/v1/tasks?{name}=")
+    assert problem(refused)[:2] == (400, "invalid_value")
+    assert refused.json()["param"] == name
+
+
+@pytest.mark.parametrize("path", ["a%0Ab", "errors/flights/a%0Ab/fields", ""])
+def test_an_unknown_path_is_a_problem_also_with_a_line_break(path: str, viewer: Client) -> None:
+    assert problem(viewer.get(f"/api/v1/{path}")) == (404, "not_found", set())
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("resume", {"id": False, "application": "flights"}, "id"),
+        ("resume", {"tasks": [5]}, "tasks[0]"),
+        ("resume", {"application": "flights", "dry_run": "yes"}, "dry_run"),
+        ("feed", {"limit": "5"}, "limit"),
+        ("feed", {"limit": True}, "limit"),
+        ("feed", {"application": 0}, "application"),
+        ("errors/acts", {"act": 1, "groups": []}, "act"),
+        ("tokens", {"name": "ci", "applications": []}, "applications"),
+    ],
+)
+def test_a_value_of_another_json_type_is_refused(
+    path: str, body: dict[str, Any], param: str, operator: Client
+) -> None:
+    refused = operator.post(f"/api/v1/{path}", body, content_type=JSON)
+    assert problem(refused)[:2] == (400, "invalid_value")
+    assert refused.json()["param"] == param
+
+
 def test_a_refused_command_names_itself_and_the_one_in_progress(
     flights: Story, operator: Client
 ) -> None:

@@ -73,3 +73,14 @@ def test_each_body_has_one_media_type_and_each_token_is_a_bearer() -> None:
     ids = [operation["operationId"] for _, _, operation in operations()]
     assert len(ids) == len(set(ids))
     assert all(re.fullmatch("[a-z_]+", each) for each in ids)
+
+
+def test_requests_have_no_unknown_names_and_no_blank_texts() -> None:
+    schemas = document()["components"]["schemas"]
+    token = schemas["NewToken"]
+    assert token["additionalProperties"] is False
+    assert token["properties"]["name"]["minLength"] == 1
+    assert token["properties"]["applications"]["minItems"] == 1
+    assert "additionalProperties" not in schemas["Failure"]
+    assert schemas["Failure"]["properties"]["record_key"]["nullable"]
+    assert "minLength" not in schemas["Command"]["properties"]["actor"]
