@@ -1,4 +1,4 @@
-"""What the OpenAPI document requires of request bodies: no unknown names, no blank texts."""
+"""What the OpenAPI document requires of requests: no unknown names, no blank texts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _REFERENCE = "#/components/schemas/"
 
 
 def describe(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Refuse unknown names in requests, and allow blank texts in responses.
+    """Refuse unknown names and blank texts in requests, and allow blank texts in responses.
 
     drf-spectacular gives each component texts that are not blank, as requests have them.
     """
@@ -21,10 +21,19 @@ def describe(result: dict[str, Any], **_: Any) -> dict[str, Any]:
         for part in _parts(schemas[name]):
             if part.get("minLength") == 1:
                 del part["minLength"]
+    _refuse_blank([each.get("parameters", []) for each in operations])
     for name in of_requests - of_responses:
+        _refuse_blank(schemas[name])
         if schemas[name].get("type") == "object":
             schemas[name].setdefault("additionalProperties", False)
     return result
+
+
+def _refuse_blank(part: Any) -> None:
+    """Require a character other than white space in each text that has a minimal length."""
+    for each in _parts(part):
+        if each.get("minLength") == 1:
+            each.setdefault("pattern", r"\S")
 
 
 def _reachable(schemas: dict[str, Any], parts: list[Any]) -> set[str]:

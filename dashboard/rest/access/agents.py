@@ -14,6 +14,7 @@ from arrester.dashboard.rest import base
 from arrester.dashboard.rest.problems import PROBLEMS
 from arrester.dashboard.rest.struct_serializers import FilterSerializer, StructSerializer
 from arrester.domain.errors import NotFound
+from arrester.domain.identity.names import NAME, NAME_RULE
 
 
 class AgentCredentialSerializer(StructSerializer):
@@ -27,7 +28,7 @@ class AgentCredentialSerializer(StructSerializer):
 class NewAgentCredentialSerializer(serializers.Serializer[Any]):
     """A credential for the agents of an application."""
 
-    application = serializers.CharField()
+    application = serializers.RegexField(f"^{NAME.pattern}$", error_messages={"invalid": NAME_RULE})
 
 
 class AddedAgentCredentialSerializer(StructSerializer):

@@ -110,7 +110,11 @@ class NewDiscardSerializer(FilterSerializer):
         default=False, help_text="Return what would be discarded, and discard nothing."
     )
     ids = serializers.ListField(
-        child=serializers.CharField(), required=False, max_length=actions.MAX_IDS
+        child=serializers.CharField(),
+        required=False,
+        min_length=1,
+        max_length=actions.MAX_IDS,
+        error_messages=dict.fromkeys(("min_length", "max_length"), f"1 to {actions.MAX_IDS:,} ids"),
     )
     status = field_types.ListedChoiceField(queries.DEAD_LETTER_STATUSES, required=False)
 

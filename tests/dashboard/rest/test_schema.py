@@ -80,6 +80,8 @@ def test_requests_have_no_unknown_names_and_no_blank_texts() -> None:
     token = schemas["NewToken"]
     assert token["additionalProperties"] is False
     assert token["properties"]["name"]["minLength"] == 1
+    assert token["properties"]["name"]["pattern"] == r"\S"
+    assert schemas["NewAgentCredential"]["properties"]["application"]["pattern"].startswith("^[a-z")
     assert token["properties"]["applications"]["minItems"] == 1
     assert "additionalProperties" not in schemas["Failure"]
     assert schemas["Failure"]["properties"]["record_key"]["nullable"]
