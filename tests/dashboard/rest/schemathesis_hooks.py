@@ -17,21 +17,22 @@ OF_ANY = {"as_of", "cursor", "exception_class", "last", "patch", "since", "step"
 #: By path. Which fields an act has, or requires, follows from its kind or from other fields. The
 #: words of a search have a syntax, and the names of tokens and channels are unique.
 OF_SOME = {
+    "/agents/{id}": {"delete_keys"},
     "/commands": {"*"},
-    "/dead-letters/discard": {"filter"},
-    "/dead-letters/redrive": {"dead_letters", "filter", "reason"},
+    "/dead-letters/discard": {"filter", "id"},
+    "/dead-letters/redrive": {"dead_letters", "filter", "id", "reason"},
     "/dead-letters/{application}/{id}/test": {"dead_letters", "id"},
     "/errors/acts": {"ends_at", "failures", "assignee", "reason", "period_seconds"},
     "/errors/{application}/{fingerprint}/acts": {
         *("ends_at", "failures", "assignee", "reason", "period_seconds"),
     },
     "/event-subscriptions": {"address", "name"},
-    "/failures/series": {"application"},
+    "/failures/series": {"application", "task"},
     "/notes": {"about"},
     "/quarantine/{number}/acts": {"reason"},
     "/records": {"q"},
     "/resume": {"application"},
-    "/tokens": {"name"},
+    "/tokens": {"applications", "days", "name"},
 }
 
 
