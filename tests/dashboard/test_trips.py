@@ -27,7 +27,7 @@ from tests.trips import Trip, profiled
 
 #: The modules that a page of failures enters, with those of its session. A new one is another file
 #: that a reader has to open.
-MODULES = 21
+MODULES = 22
 #: Entered by a browser's connection, which no test client has.
 LIVE = "dashboard/live/stream.py"
 
