@@ -63,7 +63,7 @@ SHARED: Final = (
 )  # fmt: skip
 #: Tables that no page and no endpoint reads for a confined person.
 NEVER: Final = (
-    "django_migrations", "ids_kept", "redrive_selection", "shadow_dead_letter",
+    "act_request", "django_migrations", "ids_kept", "redrive_selection", "shadow_dead_letter",
     "shadow_dead_letter_total", "shadow_row",
 )  # fmt: skip
 

@@ -143,7 +143,7 @@ EXPORTS = {
     "failures": Export(
         _failures,
         _same("application sequence type occurred_at received_at pipeline checkpoint epoch task")
-        | _same("key count first_position last_position response")
+        | _same("key instance record_key count first_position last_position response")
         | {name: _of_failure(name) for name in _FAILURE.split()},
     ),
     "audit": Export(_audit, _same("at actor kind application about what position instance status")),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def test_a_log_is_read_rebuilt_and_continued(
 
 
 def restore(folder: Path, urls: embedded.Urls) -> None:
-    """Copy the rows of a sample into a database."""
+    """Copy the rows of a sample into a database, and fill what migrations derive from them."""
     with psycopg.connect(urls.migrate_database) as owner:
         for path in folder.glob("*.csv"):
             with path.open(newline="") as rows:
@@ -81,6 +82,7 @@ def restore(folder: Path, urls: embedded.Urls) -> None:
                         "SELECT setval(pg_get_serial_sequence({}, 'id'), max(id)) FROM {}"
                     ).format(path.stem, table)
                 )
+        owner.execute(import_module("arrester.migrations.0031_failure_totals").FILL.encode())
 
 
 @each_version

@@ -41,6 +41,7 @@ _JVM: Final[Mapping[str, tuple[str, ...]]] = {
     "org.apache.spark.SparkStatusTracker": ("getActiveJobIds", "getJobIdsForTag", "getJobInfo"),
     "org.apache.spark.SparkThrowable": ("getCondition",),
     "org.apache.spark.api.python.PythonUtils": ("toScalaMap", "toSeq"),
+    "org.apache.spark.metrics.source.LongAccumulatorSource": (),
     "org.apache.spark.status.AppStatusStore": (
         "jobWithAssociatedSql",
         "lastStageAttempt",

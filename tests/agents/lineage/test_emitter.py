@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 from uuid import UUID
 
 import pytest
@@ -73,7 +75,7 @@ def test_events_are_sent_only_if_a_transport_is_configured(
 
 
 @pytest.mark.timeout(120)
-def test_a_server_that_does_not_answer_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_answer_blocks_nothing() -> None:
     report = Report(
         state="START",
         at=datetime(2026, 11, 30, tzinfo=UTC),
@@ -87,8 +89,9 @@ def test_a_server_that_does_not_answer_blocks_nothing(monkeypatch: pytest.Monkey
         outputs=[],
         results=[],
     )
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+    # The client adds variables of its own to the environment of its process.
+    with socket.create_server(("127.0.0.1", 0)) as silent, mock.patch.dict(os.environ):
+        os.environ["OPENLINEAGE_URL"] = f"http://127.0.0.1:{silent.getsockname()[1]}"
         sending = Emitter()
         for _ in range(2 * MOST_WAITING):
             sending.emit(report)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -21,14 +23,15 @@ PARENT = "0193476e-0000-7000-8000-00000000aaaa"
 
 
 @pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+def receiver() -> Iterator[Receiver]:
     """Run a server that agents send run events to."""
-    with http_receiver() as receiver:
-        monkeypatch.setenv("OPENLINEAGE_URL", receiver.url)
-        monkeypatch.setenv("OPENLINEAGE_NAMESPACE", "airport")
+    own = {"OPENLINEAGE_URL": "", "OPENLINEAGE_NAMESPACE": "airport"}
+    # The client adds variables of its own to the environment of its process.
+    with http_receiver() as receiver, mock.patch.dict(os.environ, own):
+        os.environ["OPENLINEAGE_URL"] = receiver.url
         emitter.close(APPLICATION)
         yield receiver
-        emitter.close(APPLICATION)
+    emitter.close(APPLICATION)
 
 
 def check(row: dict[str, Any]) -> dict[str, Any]:
