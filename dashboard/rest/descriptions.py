@@ -51,7 +51,6 @@ _BY_NAME = {
     "epoch": "The number of the run on its checkpoint.",
     "error": "Why it was not sent; empty: no error.",
     "event": "The failure.",
-    "events": "Events, oldest first.",
     "exception_class": "The class of the exception.",
     "expires_at": "When it expires without an answer.",
     "failed_again": "Records that failed again.",

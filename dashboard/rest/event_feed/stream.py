@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -65,22 +66,22 @@ class JsonErrors(BaseContentNegotiation):
         return renderers[0], renderers[0].media_type
 
 
-class Form:
+class Form(ABC):
     """How the events of a stream are sent."""
 
     portion: ClassVar[int]
 
+    @abstractmethod
     def events(self, feed: queries.Feed) -> Iterator[bytes]:
         """Yield events, and the cursor after them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def heartbeat(self, cursor: str) -> bytes:
         """Return what is sent while there are no events."""
-        raise NotImplementedError
 
+    @abstractmethod
     def problem(self, problem: Any) -> bytes:
         """Return the error that ends the stream."""
-        raise NotImplementedError
 
 
 class Lines(Form):
