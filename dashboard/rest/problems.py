@@ -130,9 +130,11 @@ def unversioned(request: HttpRequest, path: str) -> HttpResponse:
     """Redirect a path of release 0.2.0, which had no version, with its method and body."""
     if path.startswith("v1/"):
         return unknown(request, path)
-    target = request.get_full_path().replace("/api/", PREFIX, 1)
-    if path.endswith("/threads"):
-        target = target.replace("/threads", "/runs", 1)
+    target, mark, query = request.get_full_path().partition("?")
+    target = target.replace("/api/", PREFIX, 1)
+    if target.endswith("/threads"):
+        target = target.removesuffix("threads") + "runs"
+    target += mark + query
     return HttpResponse(status=308, headers={"Location": target})
 
 

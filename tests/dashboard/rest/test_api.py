@@ -891,4 +891,6 @@ def test_a_path_without_version_redirects(method: str) -> None:
     answer = getattr(Client(), method)("/api/tokens/3?limit=2&application=a%20b")
     assert answer.status_code == 308
     assert answer["Location"] == "/api/v1/tokens/3?limit=2&application=a%20b"
+    renamed = getattr(Client(), method)("/api/applications/threads/threads?ended=/threads")
+    assert renamed["Location"] == "/api/v1/applications/threads/runs?ended=/threads"
     assert getattr(Client(), method)("/api/v1/nothing").status_code == 404
