@@ -126,7 +126,6 @@ from arrester.controlplane.queries.failure_history.failures import (
     FailureFilter,
     check_class,
     check_group,
-    failures,
 )
 from arrester.controlplane.queries.failure_history.field_statistics import (
     FieldStatistics,
@@ -134,7 +133,7 @@ from arrester.controlplane.queries.failure_history.field_statistics import (
     GroupFields,
     group_fields,
 )
-from arrester.controlplane.queries.failure_history.filtered_failures import filtered_failures
+from arrester.controlplane.queries.failure_history.filtered_failures import failures
 from arrester.controlplane.queries.failure_history.history import (
     event,
     event_if_kept,
@@ -250,7 +249,7 @@ __all__ = [
     "dead_letter", "dead_letter_totals", "dead_letters", "discard_of", "drain", "event",
     "event_if_kept", "examples", "failed_by_application", "failed_by_group", "failed_by_stage",
     "failure_of_dead_letter", "failure_series", "failures", "feed", "field_term",
-    "filtered_failures", "find_records", "findings", "first_failure_of_dead_letter",
+    "find_records", "findings", "first_failure_of_dead_letter",
     "first_release", "flow_series", "group", "group_counts", "group_fields", "group_history",
     "groups", "groups_by_key", "groups_of", "health", "held", "held_in_all", "held_over_time",
     "instance", "instance_counts", "instance_page", "instances", "is_known", "known_owners", "lag",

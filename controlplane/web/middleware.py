@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -30,8 +32,8 @@ ResponseOrAwaitable = HttpResponseBase | Awaitable[HttpResponseBase]
 GetResponse = Callable[[HttpRequest], ResponseOrAwaitable]
 
 
-class ResponseHeaders:
-    """Add headers to each response, under WSGI and ASGI, without a change of threads."""
+class ResponseMiddleware(ABC):
+    """Complete each response, under WSGI and ASGI, without a change of threads."""
 
     sync_capable = True
     async_capable = True
@@ -42,23 +44,34 @@ class ResponseHeaders:
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> ResponseOrAwaitable:
+        began = time.monotonic()
         response = self.get_response(request)
         if isinstance(response, HttpResponseBase):
-            return _with_headers(request, response)
-        return self._respond(request, response)
+            self.complete(request, response, seconds=time.monotonic() - began)
+            return response
+        return self._await(request, response, began)
 
-    async def _respond(
-        self, request: HttpRequest, response: Awaitable[HttpResponseBase]
+    async def _await(
+        self, request: HttpRequest, response: Awaitable[HttpResponseBase], began: float
     ) -> HttpResponseBase:
-        return _with_headers(request, await response)
+        found = await response
+        self.complete(request, found, seconds=time.monotonic() - began)
+        return found
+
+    @abstractmethod
+    def complete(self, request: HttpRequest, response: HttpResponseBase, *, seconds: float) -> None:
+        """Change or count a response that began `seconds` after its request."""
 
 
-def _with_headers(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-    policy = DOCS_POLICY if request.path.startswith(DOCS_PREFIX) else POLICY
-    response.headers.setdefault("Content-Security-Policy", policy)
-    if request.path.startswith(UNSTORED_PREFIXES):
-        response.headers.setdefault("Cache-Control", "no-store")
-    return response
+class ResponseHeaders(ResponseMiddleware):
+    """Add headers to each response."""
+
+    def complete(self, request: HttpRequest, response: HttpResponseBase, *, seconds: float) -> None:
+        """Add the content policy, and that answers of the API are not stored."""
+        policy = DOCS_POLICY if request.path.startswith(DOCS_PREFIX) else POLICY
+        response.headers.setdefault("Content-Security-Policy", policy)
+        if request.path.startswith(UNSTORED_PREFIXES):
+            response.headers.setdefault("Cache-Control", "no-store")
 
 
 class Compression(GZipMiddleware):

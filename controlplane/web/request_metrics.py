@@ -2,53 +2,27 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable
 from typing import Final
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
 from arrester.controlplane.redis import metric_sums
-from arrester.controlplane.web.middleware import GetResponse, ResponseOrAwaitable
+from arrester.controlplane.web.middleware import ResponseMiddleware
 
 #: The route of static files, and of requests that are refused before a route is known.
 STATIC: Final = "/static/"
 NO_ROUTE: Final = ""
 
 
-class RequestMetrics:
+class RequestMetrics(ResponseMiddleware):
     """Measure each request until its response begins."""
 
-    sync_capable = True
-    async_capable = True
-
-    def __init__(self, get_response: GetResponse) -> None:
-        self.get_response = get_response
-        if iscoroutinefunction(get_response):
-            markcoroutinefunction(self)
-
-    def __call__(self, request: HttpRequest) -> ResponseOrAwaitable:
-        began = time.monotonic()
-        response = self.get_response(request)
-        if isinstance(response, HttpResponseBase):
-            _record(request, response, began)
-            return response
-        return self._respond(request, response, began)
-
-    async def _respond(
-        self, request: HttpRequest, response: Awaitable[HttpResponseBase], began: float
-    ) -> HttpResponseBase:
-        found = await response
-        _record(request, found, began)
-        return found
-
-
-def _record(request: HttpRequest, response: HttpResponseBase, began: float) -> None:
-    route = _route(request)
-    metric_sums.count(metric_sums.HTTP_REQUESTS, route, f"{response.status_code // 100}xx")
-    metric_sums.observe(metric_sums.HTTP, route, seconds=time.monotonic() - began)
+    def complete(self, request: HttpRequest, response: HttpResponseBase, *, seconds: float) -> None:
+        """Count the request."""
+        route = _route(request)
+        metric_sums.count(metric_sums.HTTP_REQUESTS, route, f"{response.status_code // 100}xx")
+        metric_sums.observe(metric_sums.HTTP, route, seconds=seconds)
 
 
 def _route(request: HttpRequest) -> str:

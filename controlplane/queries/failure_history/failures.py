@@ -75,17 +75,10 @@ class FailureFilter(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
 
 
-def failures(
+def indexed_failures(
     wanted: FailureFilter, *, cursor: str | None = None, limit: int = 50
 ) -> Page[StoredEvent]:
-    """Return failures (RecordFailed, FailuresCounted) by time of occurrence, newest first; those of
-    a task by time of receipt.
-
-    `event.data.count` of all rows sums up to the failed records; bodies are left out.
-
-    A page reads a bounded number of rows of the log. If it ends before it is full, `searched_until`
-    is the time up to which it searched, and `next` continues.
-    """
+    """Return failures as `filtered_failures.failures`, by the filters that have an index."""
     before, limit = paging.unpack(cursor, tuple[datetime, str, int]), paging.checked(limit)
     query = query_of(wanted, before=before)
     if query is None:

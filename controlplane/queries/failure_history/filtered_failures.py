@@ -11,7 +11,7 @@ from arrester.controlplane import store
 from arrester.controlplane.queries import paging
 from arrester.controlplane.queries.failure_history.failures import (
     FailureFilter,
-    failures,
+    indexed_failures,
     query_of,
 )
 from arrester.controlplane.queries.failure_history.record_search import (
@@ -27,17 +27,23 @@ from arrester.domain.identity.names import task_id
 _PART, _MOST = 500, 5_000
 
 
-def filtered_failures(
+def failures(
     wanted: FailureFilter, *, cursor: str | None = None, limit: int = 50
 ) -> Page[StoredEvent]:
-    """Return failures as `failures`, also by response, instance, key, record and text.
+    """Return failures (RecordFailed, FailuresCounted) by time of occurrence, newest first; those of
+    a task by time of receipt.
+
+    `event.data.count` of all rows sums up to the failed records; bodies are left out.
+
+    A page reads a bounded number of rows of the log. If it ends before it is full, `searched_until`
+    is the time up to which it searched, and `next` continues.
 
     With `record_key` or `text`, newest receipt first, and only failures that were reported in full.
     """
     if wanted.text is not None or wanted.record_key is not None:
         return _of_records(wanted, cursor=cursor, limit=limit)
     if wanted.response is None and wanted.instance is None and wanted.key is None:
-        return failures(wanted, cursor=cursor, limit=limit)
+        return indexed_failures(wanted, cursor=cursor, limit=limit)
     before, limit = paging.unpack(cursor, tuple[datetime, str, int]), paging.checked(limit)
     rows: list[StoredEvent] = []
     for _ in range(_MOST // _PART):
@@ -106,6 +112,7 @@ def _matches(stored: StoredEvent, wanted: FailureFilter) -> bool:
     since, until = wanted.since, wanted.until
     return (
         all(getattr(wanted, name) in (None, value) for name, value in has.items())
+        and (wanted.groups is None or (stored.application, failure.fingerprint) in wanted.groups)
         and (since is None or event.occurred_at >= since)
         and (until is None or event.occurred_at < until)
     )

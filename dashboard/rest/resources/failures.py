@@ -128,7 +128,7 @@ class FailuresView(base.ListView):
         `next`.
         """
         check_cause(wanted)
-        return queries.filtered_failures(wanted, **page)
+        return queries.failures(wanted, **page)
 
 
 def check_cause(wanted: queries.FailureFilter | queries.DeadLetterFilter) -> None:
