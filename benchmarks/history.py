@@ -62,7 +62,7 @@ def _series(names: list[str], random: Random) -> dict[str, Callable[[], str]]:
     since = (datetime.now(UTC) - timedelta(days=DAYS)).isoformat()
 
     def series(by: str, **wanted: Any) -> str:
-        parameters = {"by": by, "since": since, "step": 3600} | wanted
+        parameters = {"by": by, "since": since} | wanted
         return f"{reverse('api-failure-series')}?{urlencode(parameters)}"
 
     def words() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
+import msgspec
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -38,6 +39,11 @@ class StepCountSerializer(StructSerializer):
     class Meta:
         struct = queries.StepCount
         fields = ("began_at", "application", "name", "count")
+
+    def to_representation(self, instance: queries.StepCount) -> dict[str, Any]:
+        """Return the fields without those of a serializer: a series has thousands of rows."""
+        found: dict[str, Any] = msgspec.to_builtins(instance)
+        return found
 
 
 class FailureSeriesSerializer(serializers.Serializer[Any]):

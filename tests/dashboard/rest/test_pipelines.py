@@ -97,8 +97,8 @@ def test_a_series_has_the_measured_steps(viewer: Client, now: datetime) -> None:
     [step] = found["results"]
     assert (step["records_in"], step["durations"]["total"]["p95_ms"]) == (300, 1.0)
     since = (now - timedelta(days=30)).isoformat().replace("+00:00", "Z")
-    by_hour = get(viewer, f"/{APPLICATION}/delays/series?since={since}")
-    assert (by_hour["step"], len(by_hour["results"])) == (1800, 1)
+    of_month = get(viewer, f"/{APPLICATION}/delays/series?since={since}")
+    assert (of_month["step"], len(of_month["results"])) == (6 * 3600, 1)
 
 
 @pytest.mark.parametrize(
