@@ -19,6 +19,7 @@ from arrester.controlplane.alerts import sending
 from arrester.controlplane.alerts.audit import SERVER, AlertAct, record
 from arrester.controlplane.alerts.encryption import Undecipherable
 from arrester.controlplane.alerts.text import MessageKind, MessageText, compose
+from arrester.controlplane.alerts.time_limit import AttemptTooLong
 from arrester.controlplane.models import (
     Alert,
     AlertChannel,
@@ -29,7 +30,7 @@ from arrester.controlplane.models import (
 from arrester.domain.identity import uuids
 
 log = logging.getLogger(__name__)
-#: Longer than the slowest attempt.
+#: Longer than an attempt.
 LEASE = timedelta(seconds=60)
 #: The wait after a failed attempt doubles, between these two.
 FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=10), timedelta(minutes=10)
@@ -131,7 +132,7 @@ def _attempt(channel: AlertChannel, message: AlertMessage, now: datetime) -> boo
     message.attempts += 1
     try:
         _send(channel, message, now)
-    except (sending.NotSent, Undecipherable) as exc:
+    except (sending.NotSent, AttemptTooLong, Undecipherable) as exc:
         return _failed(channel, message, str(exc), now)
     except Exception as exc:  # the library of a channel may raise anything
         log.exception("alert channel %s: sending failed", channel.name)
@@ -175,7 +176,10 @@ def _failed(channel: AlertChannel, message: AlertMessage, reason: str, now: date
     if may_give_up or message.kind == MessageKind.TEST.value:
         message.status = MessageStatus.FAILED.value
     with transaction.atomic():
-        message.save(update_fields=["status", "error", "attempts"])
+        # A person may have deleted a webhook with its messages meanwhile.
+        AlertMessage.objects.filter(id=message.id).update(
+            status=message.status, error=reason, attempts=message.attempts
+        )
         if message.status == MessageStatus.FAILED.value:
             title = MessageText.decode(message.text).title
             record(SERVER, channel.name, AlertAct.MESSAGE_FAILED, f"{title}: {reason}")

@@ -18,10 +18,14 @@ from django.conf import settings
 from arrester.controlplane import models
 from arrester.controlplane.alerts import addresses, encryption
 from arrester.controlplane.alerts.text import MessageKind, MessageText, body
+from arrester.controlplane.alerts.time_limit import limited
 from arrester.domain.errors import InvalidValue
 
-#: The time to connect, and to wait for an answer.
+#: The time to connect, and to wait for each part of an answer.
 TIMEOUT_SECONDS = 8.0
+#: The longest attempt of a webhook, and of another channel: a mail takes several requests and
+#: answers. A channel is leased for longer.
+WEBHOOK_SECONDS, CHANNEL_SECONDS = 10.0, 30.0
 #: The most characters of the reason of a failure.
 _REASON_MAX = 300
 #: With this text, Apprise logs what a mail server answered.
@@ -71,11 +75,13 @@ def send(
 
     Raises:
         NotSent: with the reason, if the channel did not accept it.
+        AttemptTooLong: the channel did not answer in time.
         Undecipherable: the address cannot be read.
     """
     secret = _permitted(channel)
     if channel.service == addresses.WEBHOOK:
-        _post(secret, id, _content(id, incident, message, now), now)
+        with limited(WEBHOOK_SECONDS):
+            _post(secret, id, _content(id, incident, message, now), now)
         return
     url = secret.url
     if channel.service == addresses.MAIL:
@@ -83,9 +89,11 @@ def send(
         if smtp is None:
             raise NotSent("ARRESTER_SMTP_URL is not set")
         url = addresses.mail_url(url, smtp, _headers(message, is_first=id == incident, of=incident))
-        _notify(url, message, escape=str)
-        return
-    _notify(addresses.incident_url(url, str(incident)), message, escape=plain)
+        escape: Callable[[str], str] = str
+    else:
+        url, escape = addresses.incident_url(url, str(incident)), plain
+    with limited(CHANNEL_SECONDS):
+        _notify(url, message, escape=escape)
 
 
 def _headers(message: MessageText, *, is_first: bool, of: UUID) -> dict[str, str]:
@@ -109,7 +117,8 @@ def _content(id: UUID, incident: UUID, message: MessageText, now: datetime) -> b
 
 def post_events(channel: models.AlertChannel, id: UUID, content: bytes, *, now: datetime) -> None:
     """Send events of the log to the webhook of a subscription; raises as `send` does."""
-    _post(_permitted(channel), id, content, now)
+    with limited(WEBHOOK_SECONDS):
+        _post(_permitted(channel), id, content, now)
 
 
 def _post(secret: ChannelSecret, id: UUID, content: bytes, now: datetime) -> None:
@@ -138,7 +147,7 @@ def _post(secret: ChannelSecret, id: UUID, content: bytes, now: datetime) -> Non
         # Its own text has the address, which may have secrets.
         cause = getattr(exc.args[0] if exc.args else None, "reason", None) or exc
         raise NotSent(f"request failed: {type(cause).__name__}") from None
-    if not response.ok or response.is_redirect:
+    if not 200 <= response.status_code < 300:
         raise NotSent(f"answered {response.status_code} {response.reason or ''}".rstrip())
 
 

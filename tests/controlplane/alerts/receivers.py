@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -97,3 +99,38 @@ def mail_server() -> Iterator[Mailbox]:
         yield mailbox
     finally:
         controller.stop()
+
+
+@contextmanager
+def dripping_server(begin: bytes) -> Iterator[int]:
+    """Run a server that begins an answer, then adds one byte of it at a time, without an end.
+
+    It yields its port.
+    """
+    over = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        with connection:
+            try:
+                connection.sendall(begin)
+                while not over.is_set():
+                    connection.sendall(b"a")
+                    time.sleep(0.05)
+            except OSError:
+                pass
+
+    def accept() -> None:
+        while not over.is_set():
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=drip, args=(connection,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            over.set()
+            listener.shutdown(socket.SHUT_RDWR)

@@ -7,18 +7,21 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.conf import settings
 from redis import Redis
 
 from arrester.controlplane import models
-from arrester.controlplane.alerts import addresses, configuration, outbox
+from arrester.controlplane.alerts import addresses, configuration, outbox, sending, time_limit
 from arrester.controlplane.alerts.evaluation import RESOLVE_AFTER
 from arrester.domain.errors import InvalidValue
 from tests import services
 from tests.controlplane.alerts.conftest import Clock
-from tests.controlplane.alerts.receivers import Mailbox, Receiver
+from tests.controlplane.alerts.receivers import Mailbox, Receiver, dripping_server
 from tests.controlplane.alerts.test_alerts import paused, resolve_error, resumed
 from tests.controlplane.lost_connections import wait_until_closed
 
@@ -179,3 +182,62 @@ def test_the_smtp_server_has_an_encryption_and_a_login() -> None:
     assert url.startswith("mailtos://joe:p%40ss@mail.example.com:587?")
     assert "mode=starttls" in url and "to=ops%40example.com" in url
     assert "mode=ssl" in addresses.mail_url("a@b.c", "smtps://mail.example.com", {})
+
+
+@pytest.mark.parametrize(
+    ("begin", "address"),
+    [
+        (b"HTTP/1.1 200 OK\r\nX: ", "http://127.0.0.1:{port}/hook"),
+        (b"HTTP/1.1 200 OK\r\n", "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"),
+        (b"220-", "ops@example.com"),
+    ],
+)
+def test_a_receiver_that_drips_its_answer_holds_no_worker(
+    redis: Redis, clock: Clock, monkeypatch: pytest.MonkeyPatch, begin: bytes, address: str
+) -> None:
+    """Each byte begins the time-out of a socket again."""
+    for name in ("WEBHOOK_SECONDS", "CHANNEL_SECONDS"):
+        monkeypatch.setattr(sending, name, 1.0)
+    with dripping_server(begin) as port:
+        smtp = f"smtp://127.0.0.1:{port}?from=arrester@example.com"
+        environment = replace(settings.ENVIRONMENT, smtp_url=smtp)
+        monkeypatch.setattr(settings, "ENVIRONMENT", environment)
+        if address.startswith("slack"):
+            monkeypatch.setattr(
+                "apprise.plugins.slack.NotifySlack.webhook_url", f"http://127.0.0.1:{port}"
+            )
+        configuration.add_channel(address.format(port=port), actor="adam")
+        paused(redis)
+        begun = time.monotonic()
+        clock.update()
+        assert 0.9 < time.monotonic() - begun < 8
+    message = models.AlertMessage.objects.get()
+    assert (message.status, message.error) == ("PENDING", "not accepted within 1 s")
+    assert models.AlertChannel.objects.get().leased_until is None
+    # The timer is off.
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_library_that_catches_the_end_of_an_attempt_is_ended_again() -> None:
+    ends = 0
+    with pytest.raises(time_limit.AttemptTooLong), time_limit.limited(0.1):
+        while True:
+            try:
+                time.sleep(30)
+            except TimeoutError:
+                ends += 1
+                if ends == 2:
+                    raise
+
+
+@pytest.mark.parametrize("status", [300, 301, 304, 307, 399, 410, 500])
+def test_only_2xx_accepts_a_message(
+    redis: Redis, clock: Clock, receiver: Receiver, status: int
+) -> None:
+    """Also 301 without `Location`, which leads nowhere."""
+    receiver.status = status
+    configuration.add_channel(receiver.url, actor="adam")
+    paused(redis)
+    clock.update()
+    message = models.AlertMessage.objects.get()
+    assert message.status == "PENDING" and message.error.startswith(f"answered {status}")

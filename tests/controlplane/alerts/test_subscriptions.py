@@ -23,6 +23,7 @@ from arrester.controlplane.alerts import (
     outbox,
     owner_channels,
     reads,
+    sending,
     subscriptions,
 )
 from arrester.controlplane.alerts.subscriptions import SubscriptionForm
@@ -267,3 +268,32 @@ def test_a_slow_receiver_rests(receiver: Receiver) -> None:
 def test_alerts_of_an_owner_are_not_sent_to_the_webhook_of_that_name(receiver: Receiver) -> None:
     subscribe(receiver, name="data-quality")
     assert owner_channels._channels(["data-quality"]) == {}
+
+
+def test_no_webhook_is_always_the_last(receiver: Receiver, redis: Redis) -> None:
+    """Messages that wait for a slow one expire."""
+    for number in range(3):
+        subscribe(receiver, name=f"webhook {number}")
+    last = set()
+    for _ in range(40):
+        redis.delete(HOUSEKEEPING)
+        tasks.alert()
+        requests = [json.loads(each) for each in redis.lrange(HOUSEKEEPING, 0, -1)]
+        last.add(requests[0]["headers"]["argsrepr"])
+    assert last == {f"({id},)" for id in subscriptions.ids()}
+
+
+def test_a_webhook_that_is_deleted_meanwhile_is_not_an_error(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    id, _ = subscribe(receiver)
+    append(0)
+
+    def deleted(*_: Any, **__: Any) -> None:
+        subscriptions.delete(id, actor="adam")
+        raise sending.NotSent("answered 500")
+
+    monkeypatch.setattr(sending, "post_events", deleted)
+    deliver()
+    assert not models.AlertMessage.objects.exists() and not models.AlertChannel.objects.exists()
+    assert "not sent" in caplog.text and "Traceback" not in caplog.text
