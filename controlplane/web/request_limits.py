@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
+
+from arrester.controlplane.web.problem_details import MEDIA_TYPE, PREFIX, problem
 
 Scope = dict[str, Any]
 Message = Mapping[str, Any]
@@ -42,11 +45,12 @@ class BodyLimits:
         try:
             body = await asyncio.wait_for(_body(scope, receive, limit), self._seconds)
         except TooLarge:
-            await refuse(send, 413, f"The body of this request may have {limit:,} bytes at most.")
+            text = f"The body of this request may have {limit:,} bytes at most."
+            await _refuse(scope, send, 413, "body_too_large", "The body is too large", text)
             return
         except TimeoutError:
             text = f"The body of the request did not arrive within {self._seconds:g} seconds."
-            await refuse(send, 408, text)
+            await _refuse(scope, send, 408, "body_too_slow", "The body is too slow", text)
             return
         if body is None:
             return
@@ -80,11 +84,26 @@ async def _body(scope: Scope, receive: Receive, limit: int) -> bytes | None:
             return bytes(body)
 
 
-async def refuse(send: Send, status: int, text: str, *headers: tuple[bytes, bytes]) -> None:
+async def _refuse(scope: Scope, send: Send, status: int, code: str, title: str, text: str) -> None:
+    """Answer a request, one of REST as all its errors."""
+    if scope["path"].startswith(PREFIX):
+        text = json.dumps(problem(status, code, title, text))
+        await refuse(send, status, text, media_type=MEDIA_TYPE)
+    else:
+        await refuse(send, status, text)
+
+
+async def refuse(
+    send: Send,
+    status: int,
+    text: str,
+    *headers: tuple[bytes, bytes],
+    media_type: str = "text/plain; charset=utf-8",
+) -> None:
     """Answer, and close the connection: the rest of the body may still arrive."""
     body = text.encode()
     all_headers = [
-        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-type", media_type.encode()),
         (b"content-length", str(len(body)).encode()),
         (b"connection", b"close"),
         *headers,

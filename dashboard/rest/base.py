@@ -28,7 +28,7 @@ from arrester.controlplane.access import Person
 from arrester.controlplane.models import RestToken
 from arrester.dashboard.permissions import NOT_AN_ADMIN, NOT_AN_OPERATOR, person
 from arrester.dashboard.rest.authentication import Throttle, check_scope
-from arrester.dashboard.rest.field_types import check_types, first_invalid
+from arrester.dashboard.rest.field_types import check_types, first_invalid, value_at
 from arrester.dashboard.rest.problems import ACTS, PAST, PROBLEMS
 from arrester.dashboard.rest.struct_serializers import FilterSerializer
 from arrester.domain.errors import InvalidValue, NotFound
@@ -226,7 +226,7 @@ def values(form: SerializerClass, given: Any) -> dict[str, Any]:
         filled.is_valid(raise_exception=True)
     except ValidationError:
         name, allowed = first_invalid(filled.errors)
-        raise InvalidValue(name, given.get(name.partition("[")[0]), allowed) from None
+        raise InvalidValue(name, value_at(given, name), allowed) from None
     values_of_form = dict(filled.validated_data)
     since, until = values_of_form.get("since"), values_of_form.get("until")
     if since is not None and until is not None and since > until:

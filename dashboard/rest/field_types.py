@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, NoReturn
 
 from rest_framework import serializers
+from rest_framework.exceptions import ParseError
+from rest_framework.parsers import JSONParser
 from rest_framework.settings import api_settings
 
 from arrester.domain.errors import InvalidValue
@@ -23,6 +26,34 @@ _ALLOWED = {
     "Not a valid string.": "a text",
     "Null characters are not allowed.": "a text without NUL",
 }
+#: A name, or the number in brackets, in a name such as `groups[0].application`.
+_PART_OF_NAME = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+#: The most levels of arrays and objects in a body. Python reads more, and fails at other work.
+LEVELS = 100
+
+
+class JsonParser(JSONParser):
+    """JSON with a limited depth."""
+
+    def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
+        """Return the value in a body; raise ParseError."""
+        too_deep = ParseError(f"at most {LEVELS} levels of arrays and objects")
+        try:
+            value = super().parse(stream, media_type, parser_context)
+        except RecursionError:
+            raise too_deep from None
+        level: list[Any] = [value]
+        for _ in range(LEVELS):
+            level = [each for outer in level for each in _items(outer)]
+        if any(isinstance(each, dict | list) for each in level):
+            raise too_deep
+        return value
+
+
+def _items(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [*value.values()]
+    return value if isinstance(value, list) else []
 
 
 def choices(enum: Any) -> list[str]:
@@ -124,3 +155,14 @@ def first_invalid(errors: Any, name: str = "") -> tuple[str, str]:
             return first_invalid(problems, name)
         return first_invalid(problems, f"{name}.{inner}" if name else inner)
     return name, "; ".join(_ALLOWED.get(problem, problem) for problem in map(str, errors))
+
+
+def value_at(given: Mapping[str, Any], name: str) -> Any:
+    """Return the value with a name of `first_invalid`; None if it is missing."""
+    value: Any = given
+    for key, number in _PART_OF_NAME.findall(name):
+        try:
+            value = value[int(number)] if number else value.get(key)
+        except (AttributeError, LookupError, TypeError):
+            return None
+    return value

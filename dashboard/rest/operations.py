@@ -11,7 +11,7 @@ from typing import Any
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 
-from arrester.dashboard.rest.problems import PREFIX
+from arrester.controlplane.web.problem_details import PREFIX
 
 #: The resources of modules with another name.
 _RESOURCES = {

@@ -15,6 +15,7 @@ from rest_framework.exceptions import APIException
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
+from arrester.controlplane.web.problem_details import MEDIA_TYPE, PREFIX, encodable, problem
 from arrester.dashboard.http_errors import (
     INVALID_VALUE,
     NOT_A_VALUE,
@@ -34,8 +35,6 @@ from arrester.domain.errors import (
     RedisUnavailable,
 )
 
-PREFIX = "/api/v1/"
-MEDIA_TYPE = "application/problem+json"
 #: The titles of the codes of Django REST framework.
 _TITLES = {
     "authentication_failed": "The token or the session is not valid",
@@ -106,11 +105,11 @@ def handle(error: Exception, context: dict[str, Any]) -> Response | None:
         case ArresterError():
             return _response(_members(error), headers(error))
         case DataError():
-            return _response(_problem(*INVALID_VALUE, NOT_A_VALUE))
+            return _response(problem(*INVALID_VALUE, NOT_A_VALUE))
         case OperationalError():
             detail = unanswered(error, context["request"].method)
-            problem = _problem(*UNAVAILABLE, detail) | {"service": "postgres"}
-            return _response(problem, {"Retry-After": "5"})
+            found = problem(*UNAVAILABLE, detail) | {"service": "postgres"}
+            return _response(found, {"Retry-After": "5"})
     response = exception_handler(error, context)
     if response is None:
         return None
@@ -122,7 +121,7 @@ def handle(error: Exception, context: dict[str, Any]) -> Response | None:
     # Of its headers these two are for clients: when to repeat, and how to authenticate.
     names = {"Retry-After", "WWW-Authenticate"} & {*response.headers}
     kept = {name: response.headers[name] for name in names}
-    return _response(_problem(response.status_code, code, title, detail), kept)
+    return _response(problem(response.status_code, code, title, detail), kept)
 
 
 @csrf_exempt
@@ -142,7 +141,7 @@ def unversioned(request: HttpRequest, path: str) -> HttpResponse:
 def unknown(request: HttpRequest, path: str) -> HttpResponse:
     """Answer for a path that is not an endpoint."""
     detail = f"no endpoint {request.path}; see {PREFIX}docs/"
-    return _json(_problem(404, "not_found", _TITLES["not_found"], detail))
+    return _json(problem(404, "not_found", _TITLES["not_found"], detail))
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
@@ -150,58 +149,44 @@ def server_error(request: HttpRequest) -> HttpResponse:
     if not request.path.startswith(PREFIX):
         return defaults.server_error(request)
     detail = "An unexpected error; the log of the server has it."
-    return _json(_problem(500, "internal_error", "The server failed", detail))
+    return _json(problem(500, "internal_error", "The server failed", detail))
 
 
-def _response(problem: dict[str, Any], with_headers: dict[str, str] | None = None) -> Response:
-    return Response(problem, problem["status"], headers=with_headers, content_type=MEDIA_TYPE)
+def _response(members: dict[str, Any], with_headers: dict[str, str] | None = None) -> Response:
+    return Response(members, members["status"], headers=with_headers, content_type=MEDIA_TYPE)
 
 
-def _json(problem: dict[str, Any]) -> HttpResponse:
-    return JsonResponse(problem, status=problem["status"], content_type=MEDIA_TYPE)
-
-
-def _problem(status: int, code: str, title: str, detail: str) -> dict[str, Any]:
-    return {
-        "type": f"urn:arrester:problem:{code}",
-        "title": title,
-        "status": status,
-        "detail": _encodable(detail),
-        "code": code,
-    }
+def _json(members: dict[str, Any]) -> HttpResponse:
+    return JsonResponse(members, status=members["status"], content_type=MEDIA_TYPE)
 
 
 def _members(error: ArresterError) -> dict[str, Any]:
     """Return the problem details of an error of ours."""
-    problem = _problem(*kind_of(error), str(error))
+    found = problem(*kind_of(error), str(error))
     match error:
         case InvalidValue():
-            problem |= {
-                "param": _encodable(error.name),
+            found |= {
+                "param": encodable(error.name),
                 "value": _plain(error.value),
-                "allowed": _encodable(error.allowed),
+                "allowed": encodable(error.allowed),
             }
         case BeforeHistory():
             oldest = None if error.moment is None else error.moment.isoformat()
-            problem |= {"oldest_at": oldest, "sequence": error.position}
+            found |= {"oldest_at": oldest, "sequence": error.position}
         case CommandForbidden() | GroupActForbidden():
-            problem |= {"state": error.state, "sequence": error.sequence}
+            found |= {"state": error.state, "sequence": error.sequence}
             if isinstance(error, CommandForbidden):
                 if error.command is not None:
-                    problem["command"] = str(error.command)
+                    found["command"] = str(error.command)
                 if error.pending is not None:
-                    problem["pending"] = msgspec.to_builtins(error.pending)
+                    found["pending"] = msgspec.to_builtins(error.pending)
         case RedisUnavailable():
-            problem |= {"service": "redis"}
-    return problem
+            found |= {"service": "redis"}
+    return found
 
 
 def _plain(value: object) -> object:
     """Return `value` for JSON: without infinity and unpaired surrogates."""
     if isinstance(value, int | None) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    return _encodable(str(value))
-
-
-def _encodable(text: str) -> str:
-    return text.encode(errors="backslashreplace").decode()
+    return encodable(str(value))

@@ -57,7 +57,9 @@ def steps(
         if step is None:
             days = (_STEPS * length).days
             raise InvalidValue("since", since, f"a time at most {days:,} days before until")
-        raise InvalidValue("step", step, f"a longer step: at most {_STEPS:,} of them")
+        raise InvalidValue(
+            "step", step, f"a longer step, or a shorter time: at most {_STEPS:,} of them"
+        )
     return begin, until, length
 
 

@@ -45,6 +45,16 @@ def test_a_large_body_is_refused_before_it_is_received(server: str, path: str, l
     assert status_of(server, chunked) == b"HTTP/1.1 413 Request Entity Too Large"
 
 
+def test_a_refused_body_of_rest_is_a_problem(server: str) -> None:
+    url, body = f"{server}/api/v1/notes", b" " * (MAXIMUM_BYTES + 1)
+    refused = requests.post(url, data=body, timeout=PATIENCE_SECONDS)
+    assert refused.headers["Content-Type"] == "application/problem+json"
+    problem = refused.json()
+    assert (refused.status_code, problem["status"], problem["code"]) == (413, 413, "body_too_large")
+    assert problem["type"] == "urn:arrester:problem:body_too_large"
+    assert "2,621,440 bytes" in problem["detail"]
+
+
 def test_a_body_within_the_limit_is_received(server: str) -> None:
     with requests.Session() as session:
         session.get(f"{server}/login", timeout=PATIENCE_SECONDS)

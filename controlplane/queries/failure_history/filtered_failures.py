@@ -15,11 +15,13 @@ from arrester.controlplane.queries.failure_history.failures import (
     query_of,
 )
 from arrester.controlplane.queries.failure_history.record_search import (
+    MAX_SEARCH,
     RecordFilter,
     field_term,
     find_records,
 )
 from arrester.controlplane.queries.paging import Page
+from arrester.domain.errors import InvalidValue
 from arrester.domain.events import FailuresCounted, RecordFailed, StoredEvent
 from arrester.domain.identity.names import task_id
 
@@ -70,8 +72,16 @@ def _of_records(wanted: FailureFilter, *, cursor: str | None, limit: int) -> Pag
         # Without a field, a phrase is a part of any field.
         phrase = field_term("", wanted.text).removeprefix(":")
         terms.append(phrase)
-        words = store.RecordQuery.parse(phrase)
+        try:
+            words = store.RecordQuery.parse(phrase)
+        except InvalidValue:
+            raise InvalidValue("text", wanted.text, "words of the message") from None
     search = RecordFilter(q=" ".join(terms), application=wanted.application)
+    if len(search.q) > MAX_SEARCH:
+        names = ("text", "record_key")
+        longest = max(names, key=lambda each: len(getattr(wanted, each) or ""))
+        start = f"{getattr(wanted, longest)[:50]}…"
+        raise InvalidValue(longest, start, f"at most {MAX_SEARCH} characters in both")
     found = find_records(search, cursor=cursor, limit=limit)
     rows = [
         each.failure

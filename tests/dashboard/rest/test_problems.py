@@ -9,6 +9,8 @@ import pytest
 from django.test import Client
 
 from arrester.controlplane import queries
+from arrester.dashboard.rest import field_types
+from tests.dashboard.accounts import logged_in, make_user
 from tests.dashboard.story import Story
 
 JSON = "application/json"
@@ -113,3 +115,42 @@ def test_an_unexpected_exception_is_a_problem_of_the_server(viewer: Client) -> N
 @pytest.mark.parametrize("path", ["/tasks/none", "/api", "/apis/v1"])
 def test_other_paths_have_pages(viewer: Client, path: str) -> None:
     assert viewer.get(path)["Content-Type"].startswith("text/html")
+
+
+@pytest.mark.parametrize("levels", [field_types.LEVELS + 1, 980, 100_000])
+def test_a_deep_body_is_refused(operator: Client, levels: int) -> None:
+    """Python reads some 980 levels, and fails at later work with so many."""
+    deep = "[" * (levels - 3) + "]" * (levels - 3)
+    patch = f'[{{"op": "add", "path": "/x", "value": {deep}}}]'
+    body = f'{{"kind": "TEST_RECORD", "task": "{"0" * 32}", "patch": {patch}}}'
+    refused = operator.post("/api/v1/commands", body, content_type=JSON)
+    assert problem(refused) == (400, "parse_error", set())
+    assert "at most 100 levels" in refused.json()["detail"]
+    allowed = body.replace(deep, "[" * (field_types.LEVELS - 3) + "]" * (field_types.LEVELS - 3))
+    assert problem(operator.post("/api/v1/commands", allowed, content_type=JSON))[0] == 404
+
+
+def test_the_problem_of_an_item_of_a_list_has_the_item(fresh_database: object) -> None:
+    admin = logged_in(make_user("ada", "admin"))
+    body = {"address": "https://example.com/hook", "event_types": ["TaskPaused", "PipelineDied"]}
+    refused = admin.post("/api/v1/event-subscriptions", body, content_type=JSON)
+    assert problem(refused)[:2] == (400, "invalid_value")
+    members = refused.json()
+    assert (members["param"], members["value"]) == ("event_types[1]", "PipelineDied")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "param"),
+    [
+        ({"text": "%"}, "text"),
+        ({"text": '"', "record_key": "a"}, "text"),
+        ({"text": "a" * 600}, "text"),
+        ({"record_key": "a" * 600, "text": "b"}, "record_key"),
+    ],
+)
+def test_the_problem_of_a_search_names_its_parameter(
+    flights: Story, viewer: Client, parameters: dict[str, str], param: str
+) -> None:
+    refused = viewer.get("/api/v1/failures", parameters)
+    assert problem(refused)[:2] == (400, "invalid_value")
+    assert refused.json()["param"] == param
