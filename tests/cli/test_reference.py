@@ -6,13 +6,18 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import click
 import pytest
 from django.db import connections
 
-from arrester.cli.command_names import MODULES, SERVER_COMMANDS
+from arrester.cli import main
+from arrester.cli.command_names import MODULES, SERVER_COMMANDS, is_for_rest
 from arrester.controlplane import alerts, embedded
 from tests import services
 from tests.cli.answering_agent import answering
@@ -93,3 +98,44 @@ def test_the_commands_of_the_server_are_those_of_django() -> None:
     folder = REPOSITORY / "controlplane" / "management" / "commands"
     ours = {path.stem for path in folder.glob("[!_]*.py")}
     assert set(SERVER_COMMANDS) == ours | {"migrate"}
+
+
+def test_the_commands_in_all_pages_are_complete() -> None:
+    """Those with the value of an option, and those of examples. One that ends with an option, such
+    as `arrester edit --test`, names it."""
+    found = [
+        (path.name, words)
+        for path in [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+        for words in commands_of(path.read_text())
+        if is_for_rest(words)
+    ]
+    assert ("monitor-with-prometheus.md", "token") in {(name, words[0]) for name, words in found}
+    assert {name: fault for name, words in found if (fault := usage_error(words))} == {}
+
+
+def commands_of(page: str) -> Iterator[list[str]]:
+    """Yield the words of the commands of a page."""
+    inline = [
+        each for each in re.findall(r"`arrester ([^`\n]+)`", page) if re.search(" -.* [^-]", each)
+    ]
+    lines = re.findall(r"^(?:    |\$ )?arrester (.+?)(?:  +#.*)?$", page, re.MULTILINE)
+    for text in inline + lines:
+        words = shlex.split(re.sub(r"\b(ID|NUMBER)\b", "1", text), comments=True)
+        # What a reader fills in.
+        yield ["2026-11-20" if word == "…" else word for word in words]
+
+
+def usage_error(words: list[str]) -> str:
+    """Return why a command is not valid, or nothing."""
+    command: click.Command | None = main.arrester
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        command, words = command.get_command(click.Context(command), words[0]), words[1:]
+    if command is None:
+        return "there is no such command"
+    if words in (["--help"], ["--version"]):
+        return ""
+    try:
+        command.make_context(command.name, [*words])
+    except click.UsageError as error:
+        return error.format_message()
+    return ""

@@ -19,7 +19,8 @@ from tests.dashboard.story import NA, Story, started_with_accounts
 from tests.services import REPOSITORY
 
 __all__ = ["server"]
-PAGE = (REPOSITORY / "docs/how-to/use-the-rest-api.md").read_text()
+HOW_TO = REPOSITORY / "docs/how-to"
+PAGE = (HOW_TO / "use-the-rest-api.md").read_text()
 
 
 @pytest.fixture
@@ -31,8 +32,8 @@ def story(fresh_database: embedded.Urls, redis: Redis) -> Story:
     return story
 
 
-def script(language: str) -> str:
-    return "\n".join(re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL))
+def script(language: str, page: str = PAGE) -> str:
+    return "\n".join(re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL))
 
 
 @pytest.mark.parametrize(
@@ -67,3 +68,21 @@ def test_the_examples_run(
         "\n304\n",
     ):
         assert expected in done.stdout, done.stdout
+
+
+def test_the_examples_of_sending_events_run(story: Story, server: str, tmp_path: Path) -> None:
+    variables = {"ARRESTER_URL": server, "ARRESTER_TOKEN": token("ada")}
+    commands = script("bash", (HOW_TO / "send-events.md").read_text())
+    assert commands.count("curl ") == 2
+    done = subprocess.run(
+        # An answer of an error fails, too.
+        ["bash", "-euo", "pipefail", "-c", commands.replace("curl -X", "curl --fail-with-body -X")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        env=os.environ | variables,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert '"key":"whsec_' in done.stdout
+    assert (tmp_path / "failures.parquet").read_bytes().endswith(b"PAR1")
