@@ -5,12 +5,13 @@ RUN useradd --create-home --uid 10001 arrester && install -d -o arrester /data
 WORKDIR /app
 
 FROM base AS server
-COPY requirements/server.txt requirements/
-RUN pip install --require-hashes -r requirements/server.txt
+COPY requirements/server.txt requirements/kafka.txt requirements/
+RUN pip install --require-hashes -r requirements/server.txt -r requirements/kafka.txt
 COPY arrester arrester
 COPY cli cli
 COPY controlplane controlplane
 COPY dashboard dashboard
+COPY domain domain
 COPY migrations migrations
 ENV ARRESTER_HOME=/data
 USER arrester

@@ -1,4 +1,7 @@
-"""Processes that a file of a deployment declares, run as plain processes of this machine."""
+"""Processes that a file of a deployment declares, run as plain processes of this machine.
+
+Their working directory has what that of the image has.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests import images
 from tests.patience import PATIENCE_SECONDS
-from tests.services import REPOSITORY
 
 
 @contextmanager
@@ -21,7 +24,11 @@ def started(
     with (
         log.open("wb") as output,
         subprocess.Popen(
-            words, cwd=REPOSITORY, env=environment, stdout=output, stderr=output
+            words,
+            cwd=images.working_directory("server"),
+            env=environment,
+            stdout=output,
+            stderr=output,
         ) as process,
     ):
         try:

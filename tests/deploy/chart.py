@@ -17,6 +17,7 @@ import yaml
 from tests.services import REPOSITORY
 
 CHART = REPOSITORY / "deploy" / "helm" / "arrester"
+HOW_TO = REPOSITORY / "docs" / "how-to" / "deploy" / "kubernetes.md"
 #: Value files that together use each value.
 EXTERNAL, BUNDLED, EVERYTHING = (
     CHART / "ci" / f"{name}-values.yaml" for name in ("external", "bundled", "everything")

@@ -14,6 +14,7 @@ from arrester import __version__
 from tests.deploy.chart import (
     CHART,
     ELSEWHERE,
+    HOW_TO,
     SCHEMA,
     VALUES,
     documented_variables,
@@ -95,3 +96,15 @@ def test_each_documented_variable_is_a_setting_or_a_key_of_the_secret() -> None:
 )
 def test_no_setting_has_a_secret(name: str) -> None:
     assert not is_setting(name)
+
+
+def test_the_schema_accepts_the_values_of_the_how_to() -> None:
+    blocks = re.findall(r"^```yaml\n(.*?)^```", HOW_TO.read_text(), re.DOTALL | re.MULTILINE)
+    parts = [
+        part for each in blocks if set(part := yaml.safe_load(each)) <= set(SCHEMA["properties"])
+    ]
+    assert len(parts) == 3
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    for part in parts:
+        values = merged(values, part)
+        jsonschema.Draft7Validator(SCHEMA).validate(values)

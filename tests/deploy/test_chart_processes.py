@@ -22,7 +22,7 @@ import pytest
 from redis import Redis
 
 from arrester.controlplane import embedded
-from tests import histories, services
+from tests import histories, images, services
 from tests.controlplane import streams
 from tests.declared_processes import started, wait_until
 from tests.deploy.chart import (
@@ -38,7 +38,6 @@ from tests.deploy.chart import (
 )
 from tests.patience import PATIENCE_SECONDS
 from tests.ports import free_port
-from tests.services import REPOSITORY
 
 pytestmark = pytest.mark.helm
 
@@ -148,7 +147,12 @@ def migrate_while_a_pod_waits(release: Release, stack: ExitStack) -> None:
     assert loop is not None
     env = release.environment(waiting)
     check = subprocess.run(
-        shlex.split(loop[1]), cwd=REPOSITORY, env=env, capture_output=True, text=True, check=False
+        shlex.split(loop[1]),
+        cwd=images.working_directory("server"),
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (check.returncode, check.stderr) == (1, "")
     log = release.log("wait")
@@ -166,7 +170,12 @@ def answers(release: Release, process: str) -> bool:
     container = main_container(release.pods[process])
     command = container["readinessProbe"]["exec"]["command"]
     env = release.environment(container)
-    return subprocess.run(command, cwd=REPOSITORY, env=env, check=False).returncode == 0
+    return (
+        subprocess.run(
+            command, cwd=images.working_directory("server"), env=env, check=False
+        ).returncode
+        == 0
+    )
 
 
 def folded(release: Release) -> int:
@@ -175,7 +184,9 @@ def folded(release: Release) -> int:
     create = [sys.executable, "-m", "arrester", "create_token", "viewer", "prometheus"]
     token = release.folder / "token"
     if not token.exists():
-        made = subprocess.run(create, cwd=REPOSITORY, env=env, capture_output=True, check=True)
+        made = subprocess.run(
+            create, cwd=images.working_directory("server"), env=env, capture_output=True, check=True
+        )
         token.write_bytes(made.stdout)
     status, text = release.get(
         "/metrics",

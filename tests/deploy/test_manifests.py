@@ -15,6 +15,7 @@ from tests.deploy.chart import (
     ELSEWHERE,
     EVERYTHING,
     EXTERNAL,
+    HOW_TO,
     SECRET,
     URLS,
     VALUES,
@@ -314,3 +315,36 @@ def test_all_processes_of_the_server_wait_for_the_migration() -> None:
     for process, pod in pods(rendered(EXTERNAL)).items():
         waiting = [each["name"] for each in pod["spec"].get("initContainers", ())]
         assert waiting == (["migrations"] if process in SERVER else []), process
+
+
+def test_the_how_to_names_the_keys_of_the_secret() -> None:
+    used = {
+        each["valueFrom"]["secretKeyRef"]["key"]
+        for values in (EXTERNAL, BUNDLED)
+        for pod in pods(rendered(values)).values()
+        for container in containers(pod)
+        for each in container["env"]
+        if "valueFrom" in each
+    }
+    table = HOW_TO.read_text().partition("| key | needed |")[2].partition("\n\n")[0]
+    named = [
+        key
+        for row in re.findall(r"^\| ([^|]+)", table, re.MULTILINE)
+        for key in re.findall(r"`(\w+)`", row)
+    ]
+    assert sorted(named) == sorted(used)
+
+
+def test_the_commands_of_the_how_to_name_objects_of_the_chart() -> None:
+    kinds = ("Deployment", "Service", "HorizontalPodAutoscaler")
+    objects = {
+        f"{each['kind'].lower()}/{each['metadata']['name']}"
+        for each in rendered(EVERYTHING)
+        if each["kind"] in kinds
+    }
+    text = HOW_TO.read_text()
+    named = set(re.findall(r"\b(?:deployment|service)/arrester-\w+", text))
+    scaler = re.findall(r"get (horizontalpodautoscaler) (\S+)", text)
+    named |= {"/".join(each) for each in scaler}
+    assert len(named) == 3 and named <= objects
+    assert set(re.findall(r"\barrester-\w+-0\b", text)) == {"arrester-postgres-0"}
