@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Literal
 from uuid import UUID
 
 import msgspec
@@ -152,14 +152,17 @@ def instance_page(
 
     With `lost` only those that are LOST.
     """
-    before = paging.unpack(cursor, tuple[datetime, UUID])
+    found = paging.unpack(cursor, tuple[Literal["instances"], datetime, UUID])
+    before = None if found is None else found[1:]
     where, parameters = sql.where({"application": application}, f"{_STARTED}, id", before)
     which = f"{'NOT ' if ended else ''}{LIVE}{' AND lost' if lost else ''}"
     rows = row_mapping.INSTANCES.load(
         f"{where} AND {which} ORDER BY {_STARTED} DESC, id DESC LIMIT %s",
         [*parameters, _ENDED, paging.checked(limit) + 1],
     )
-    page = paging.page(rows, limit=limit, key=lambda each: (each.started_at or _EARLIEST, each.id))
+    page = paging.page(
+        rows, limit=limit, key=lambda each: ("instances", each.started_at or _EARLIEST, each.id)
+    )
     beats = heartbeats.read([(each.application, each.id) for each in page.rows])
     return Page(
         rows=tuple(_running(each, beats.get(each.id)) for each in page.rows), next=page.next

@@ -154,3 +154,19 @@ def test_the_problem_of_a_search_names_its_parameter(
     refused = viewer.get("/api/v1/failures", parameters)
     assert problem(refused)[:2] == (400, "invalid_value")
     assert refused.json()["param"] == param
+
+
+def test_the_cursor_of_another_list_is_refused(flights: Story, viewer: Client) -> None:
+    """Keys of some lists have the same types, and would continue at any row of another one."""
+    flights.pauses("JFK")
+    flights.pauses("LGA")
+    cursors = {
+        path: viewer.get(f"/api/v1/{path}?limit=1").json()["next"] for path in ("tasks", "failures")
+    }
+    lists = ("audit", "commands", "errors", "failures", "instances", "pipelines", "tasks")
+    for path, cursor in cursors.items():
+        assert viewer.get(f"/api/v1/{path}", {"cursor": cursor}).status_code == 200
+        for other in {*lists} - {path}:
+            refused = viewer.get(f"/api/v1/{other}", {"cursor": cursor})
+            assert problem(refused)[:2] == (400, "invalid_value"), (path, other)
+            assert refused.json()["param"] == "cursor"
