@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import re
 import shutil
 import tempfile
@@ -40,6 +41,7 @@ def _normal(package: str) -> str:
 @cache
 def _copy(name: str) -> tempfile.TemporaryDirectory[str]:
     place = tempfile.TemporaryDirectory(prefix=f"image-{name}-")
+    atexit.register(place.cleanup)
     for folder in folders(name):
         shutil.copytree(REPOSITORY / folder, Path(place.name) / folder, symlinks=True)
     return place
