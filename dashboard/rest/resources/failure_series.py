@@ -76,6 +76,8 @@ class FailureSeriesView(base.RestView):
             raise InvalidValue("application", None, allowed)
         if wanted.task is not None and (by != "application" or wanted != only_task(wanted)):
             raise InvalidValue("task", wanted.task, "a task without other filters and names")
+        if wanted.fingerprint is not None:
+            queries.check_group(wanted.fingerprint, wanted.application)
         since, until, step = time_steps.steps(timezone.now(), **given)
         found = queries.failure_series(
             wanted, by=by, since=since, until=until, step=step, names=_NAMES

@@ -97,3 +97,8 @@ def test_wrong_parameters_of_a_series_are_named(failed: Story, viewer: Client) -
 def test_the_flow_of_all_pipelines_is_a_series(failed: Story, viewer: Client) -> None:
     assert viewer.get("/api/v1/pipelines/series").json()["results"] == []
     assert viewer.get("/api/v1/pipelines/series?application=x").status_code == 404
+
+
+def test_a_series_of_an_unknown_error_group_is_404(failed: Story, viewer: Client) -> None:
+    answer = series(viewer, status=404, application="flights", fingerprint="0" * 16)
+    assert answer["code"] == "not_found"
