@@ -17,7 +17,7 @@ SMOKE_OPTIONS = --numprocesses $(if $(filter 3.5,$*),0,2) --dist loadfile --no-l
 SMOKE_FILES = $(shell grep -lrw --include='test_*.py' 'mark.smoke' tests/agents)
 # Java archives for the tests: a Kafka broker, a schema registry, the driver of PostgreSQL, and what Spark
 # needs for them.
-JARS := kafka-server kafka-4.0 kafka-4.3 schema-registry avro-4.0 avro-4.3 postgresql delta-4.0 iceberg-4.0
+JARS := kafka-server kafka-4.0 kafka-4.3 schema-registry avro-4.0 avro-4.3 postgresql delta-4.0 iceberg-4.0 s3-3.5 s3-4.0 s3-4.3
 # The test files that use them; none of Delta Lake and Iceberg runs on the newest Spark.
 files_with = $(shell grep -lrwE --include='test_*.py' '$(1)' tests/agents)
 PARTS = $(call files_with,kafka_broker|schema_registry_process|postgres_server)

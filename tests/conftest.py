@@ -29,7 +29,7 @@ from arrester.controlplane import embedded
 from arrester.controlplane.celery import app
 from arrester.controlplane.redis import redis_urls
 from arrester.controlplane.settings import database_settings
-from tests import delta_lake, iceberg, scratch
+from tests import delta_lake, iceberg, s3_server, scratch
 from tests import kafka_broker as broker_process
 from tests import services as running_services
 from tests.postgres_server import jdbc_driver
@@ -128,6 +128,7 @@ def spark() -> Iterator[SparkSession]:
         *jdbc_driver(),
         *delta_lake.archives(),
         *iceberg.archives(),
+        *s3_server.archives(),
     )
     session = (
         SparkSession.builder.master("local[2]")

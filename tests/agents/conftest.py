@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from arrester.agents.transport.spool import Spool
+from tests import hdfs_cluster, s3_server
 from tests import kafka_broker as broker_process
 from tests.agents.pipeline_bench import Bench
 from tests.agents.redis_server import FoldingSide, Server, running
@@ -57,3 +59,37 @@ def redis_server(redis_process: Server) -> Iterator[Server]:
 @pytest.fixture
 def folding(redis_server: Server) -> FoldingSide:
     return FoldingSide(redis_server.client)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[str]:
+    """Run a server of S3, and return its URL."""
+    if not s3_server.archives():
+        pytest.skip("tests/jars names no S3A for this Spark")
+    with s3_server.running() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def hdfs() -> Iterator[str]:
+    """Run a cluster of HDFS, and return its URL."""
+    with hdfs_cluster.running() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def s3a(spark: SparkSession, s3: str) -> Any:
+    """Set the options of S3A, and return Hadoop's configuration."""
+    java: Any = spark._jsc
+    conf = java.hadoopConfiguration()
+    # Without the cache, two storages are of two drivers.
+    options = s3_server.configuration(s3) | {"fs.s3a.impl.disable.cache": "true"}
+    for name, value in options.items():
+        conf.set(name, value)
+    return conf
+
+
+@pytest.fixture
+def bucket(s3a: Any, s3: str) -> str:
+    """Return the URL of a new bucket."""
+    return s3_server.new_bucket(s3)

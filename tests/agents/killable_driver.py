@@ -10,7 +10,8 @@ nothing. With `files`, it is `before-publication` or `after-publication` of stag
 FOLDER/files. With `jdbc`, it is `before-commit` or `after-commit` of a write into the table `lines`
 of JDBC_URL, or `in-insert`, a second after its begin. With `iceberg`, the table is `lake.db.lines`
 in FOLDER/lake, with `delta` FOLDER/table; records with the value `skip` fail, and `at-file:PATTERN`
-is when a file of the table exists.
+is when a file of the table exists. The checkpoint and dead letters are in FOLDER, or at the URL in
+FOLDER/store.json, with options of Hadoop.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from arrester.agents.transport.spool_ownership import open_spool
 from arrester.domain.error_policy.policy import Response
 from arrester.domain.events import Event, ResumeHow
 from arrester.domain.state.states import ThreadStatus
-from tests import delta_lake, iceberg
+from tests import delta_lake, iceberg, s3_server
 from tests.agents.pipeline_bench import APPLICATION, SCHEMA, sink_to
 from tests.kafka_broker import connector
 from tests.patience import PATIENCE_SECONDS
@@ -201,6 +202,15 @@ class ByValue:
         return Response.CONTINUE if record.row["value"] == "skip" else Response.PAUSE
 
 
+def store_of(folder: Path) -> tuple[str, dict[str, str]]:
+    """Return where checkpoint and dead letters are, and the options of Hadoop for it."""
+    file = folder / "store.json"
+    if not file.exists():
+        return str(folder), {}
+    store = json.loads(file.read_text())
+    return store["url"], store["options"]
+
+
 def source_in(spark: SparkSession, folder: Path) -> DataFrame:
     """Return a stream of the topic in `kafka.json`, else of the files in `in`."""
     options = folder / "kafka.json"
@@ -214,7 +224,9 @@ def source_in(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def main(folder: Path, point: str, end: str) -> None:
-    jars = (*connector(), *jdbc_driver(), *delta_lake.archives(), *iceberg.archives())
+    lakes = (*delta_lake.archives(), *iceberg.archives(), *s3_server.archives())
+    jars = (*connector(), *jdbc_driver(), *lakes)
+    root, options = store_of(folder)
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -224,6 +236,7 @@ def main(folder: Path, point: str, end: str) -> None:
         .config("spark.jars", ",".join(map(str, jars)))
         .config(map=iceberg.catalog("lake", folder / "lake"))
         .config(map=delta_lake.configuration())
+        .config(map={f"spark.hadoop.{name}": value for name, value in options.items()})
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
@@ -287,14 +300,14 @@ def main(folder: Path, point: str, end: str) -> None:
         outbox=outbox,
         config=AgentConfig.read(
             APPLICATION,
-            {"errors.dlq.enable": True, "errors.dlq.path": str(folder / "dlq")},
+            {"errors.dlq.enable": True, "errors.dlq.path": f"{root}/dlq"},
             environment={"ARRESTER_SPOOL": str(folder / "spool"), "REDIS_URL": "redis://unused"},
         ),
         on_end=lambda end: print(end, flush=True),
     )
     if end == "jdbc":
         die_in_transaction(point)
-    thread.start(str(folder / "checkpoint"))
+    thread.start(f"{root}/checkpoint")
     while not (folder / "stop").exists() and thread.state is ThreadStatus.RUNNING:
         if (folder / "skip").exists():
             for task in thread.paused_tasks():

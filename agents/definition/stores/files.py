@@ -40,9 +40,11 @@ _STAGED_BELOW = "_temporary/0/_temporary"
 FILE_FORMATS = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
 _ALGORITHM = "mapreduce.fileoutputcommitter.algorithm.version"
 _PROTOCOL = "spark.sql.sources.commitProtocolClass"
-_OWN_PROTOCOL = (
-    "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"  # Spark's default
-)
+#: Spark's default.
+_OWN_PROTOCOL = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
+#: That of spark-hadoop-cloud, for the committers of a store, such as those of S3A (`magic`,
+#: `directory`): they complete all uploads when the job commits.
+_CLOUD_PROTOCOL = "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,10 +147,11 @@ class Files(WritesIntoFolder):
         """Whether nothing is visible before everything is committed.
 
         Hadoop's commit algorithm 2 shows the files of a task before the job commits. Other commit
-        protocols than Spark's own are unknown.
+        protocols are unknown.
         """
         algorithm = self.options.get(_ALGORITHM) or hadoop_option(spark, _ALGORITHM, "1")
-        return algorithm == "1" and spark.conf.get(_PROTOCOL, _OWN_PROTOCOL) == _OWN_PROTOCOL
+        protocol = spark.conf.get(_PROTOCOL, _OWN_PROTOCOL)
+        return algorithm == "1" and protocol in (_OWN_PROTOCOL, _CLOUD_PROTOCOL)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from arrester.agents.handlers import (
     RecordError,
 )
 from arrester.agents.journal.journal import Journal
+from arrester.agents.journal.storage import LocalStorage
 from arrester.agents.run.micro_batch.slow_path_writer import SlowPathWriter
 from arrester.agents.run.micro_batch.staged_writer import NotWritten, StagedWriter
 from arrester.agents.runtime.thread_protocol import TaskCommand
@@ -466,7 +467,7 @@ def test_a_newer_run_keeps_the_rows_that_it_wrote_instead_of_an_older_one(
     publish = StagedFiles.publish
 
     def late(self: StagedFiles, number: int) -> None:
-        claimed_by_another(bench, thread)
+        claimed_by_another(LocalStorage(bench.checkpoint), thread)
         self.files.delete_staged(bench.spark)
         self.files(bench.spark.sql("SELECT 'a' AS task, 0L AS position, 0 AS n"), number)
         publish(self, number)

@@ -23,6 +23,7 @@ from tests.agents.pipeline_bench import Bench
 pytestmark = pytest.mark.spark
 
 _ALGORITHM = "mapreduce.fileoutputcommitter.algorithm.version"
+_PROTOCOL = "spark.sql.sources.commitProtocolClass"
 
 
 def written(df: DataFrame, number: int) -> None:
@@ -75,6 +76,11 @@ def test_which_sinks_are_atomic(bench: Bench) -> None:
         assert not atomic(bench.define().write_files("/data/out"))
     finally:
         hadoop.unset(_ALGORITHM)
+    cloud = "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol"
+    for protocol, expected in ((cloud, True), ("com.example.Protocol", False)):
+        bench.spark.conf.set(_PROTOCOL, protocol)
+        assert atomic(bench.define().write_files("/data/out")) is expected
+    bench.spark.conf.unset(_PROTOCOL)
 
 
 SCHEMA = T.StructType([T.StructField("id", T.LongType())])

@@ -10,7 +10,7 @@ import pytest
 
 from arrester.agents.journal.fencing import claim
 from arrester.agents.journal.journal import Superseded
-from arrester.agents.journal.storage import CheckpointUnusable, LocalStorage
+from arrester.agents.journal.storage import CheckpointUnusable, LocalStorage, Storage
 from arrester.agents.run.thread import PipelineThread
 from arrester.agents.runtime.thread_protocol import TaskCommand
 from arrester.domain.events import ResumeHow, Run, ThreadDied
@@ -23,10 +23,10 @@ from tests.patience import wait_until
 pytestmark = pytest.mark.spark
 
 
-def claimed_by_another(bench: Bench, thread: PipelineThread) -> Run:
+def claimed_by_another(files: Storage, thread: PipelineThread) -> Run:
     now = datetime.now(UTC)
     _, run = claim(
-        LocalStorage(bench.checkpoint),
+        files,
         application=APPLICATION,
         pipeline="lines",
         checkpoint=thread.checkpoint_id,
@@ -43,7 +43,7 @@ def test_an_older_run_ends_superseded_before_it_writes(
     bench.add(("a", 0, "x"))
     thread = bench.start(bench.checking(lambda row: row))
     bench.wait_for_input()
-    run = claimed_by_another(bench, thread)
+    run = claimed_by_another(LocalStorage(bench.checkpoint), thread)
     bench.add(("a", 1, "x"))
 
     wait_until(lambda: bool(bench.ends))
@@ -81,7 +81,7 @@ def test_a_run_on_a_store_that_does_not_fence_does_not_start(
 def test_an_idle_older_run_ends_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arrester.agents.run.query_loop._OWNED_SECONDS", 0.1)
     thread = bench.start(bench.checking(lambda row: row))
-    claimed_by_another(bench, thread)
+    claimed_by_another(LocalStorage(bench.checkpoint), thread)
 
     wait_until(lambda: bool(bench.ends))
 
@@ -92,7 +92,7 @@ def test_an_idle_older_run_ends_too(bench: Bench, monkeypatch: pytest.MonkeyPatc
 def test_an_older_run_answers_no_command(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arrester.agents.run.query_loop._OWNED_SECONDS", 1_000.0)
     thread = bench.start(bench.checking(lambda row: row))
-    claimed_by_another(bench, thread)
+    claimed_by_another(LocalStorage(bench.checkpoint), thread)
     command = uuid7(datetime.now(UTC))
 
     with pytest.raises(Superseded):

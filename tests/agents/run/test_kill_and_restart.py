@@ -15,7 +15,8 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import SparkSession
 
-from arrester.agents.journal.storage import LocalStorage, last_committed, last_planned
+from arrester.agents.journal.storage import LocalStorage, Storage, last_committed, last_planned
+from arrester.agents.spark.jvm.stores.hadoop_storage import storage
 from arrester.agents.transport.spool_ownership import open_spool
 from arrester.domain.events import (
     FlowMeasured,
@@ -24,8 +25,8 @@ from arrester.domain.events import (
     TaskPaused,
 )
 from arrester.domain.state.states import TaskStatus
-from tests import delta_lake, iceberg, postgres_server
-from tests.agents.killable_driver import read_outbox
+from tests import delta_lake, iceberg, postgres_server, s3_server
+from tests.agents.killable_driver import read_outbox, store_of
 from tests.agents.measured_flow import flow_in
 from tests.agents.pipeline_bench import APPLICATION, read_sink, server_state, write_batch
 from tests.kafka_broker import KafkaBroker, Sent
@@ -44,6 +45,8 @@ class Driver:
         #: The end of the pipeline: `produce`, `atomic` for such a sink, or a sink that is not.
         self.end = ""
         self.process: subprocess.Popen[bytes] | None = None
+        #: The checkpoint.
+        self.files: Storage = LocalStorage(str(folder / "checkpoint"))
 
     def start(self, point: str = "") -> None:
         module = "tests.agents.killable_driver"
@@ -70,8 +73,7 @@ class Driver:
 
     def is_committed(self) -> bool:
         """Whether Spark has committed all micro-batches that it planned."""
-        files = LocalStorage(str(self.folder / "checkpoint"))
-        return last_committed(files) == last_planned(files) >= 0
+        return last_committed(self.files) == last_planned(self.files) >= 0
 
     def flow(self) -> FlowMeasured:
         """Return what the drivers counted."""
@@ -185,7 +187,12 @@ def test_a_driver_killed_while_a_kafka_partition_is_paused(
 
 
 @pytest.mark.long
-def test_a_driver_killed_at_every_point(driver: Driver, spark: SparkSession) -> None:
+@pytest.mark.parametrize("store", ["disk", "s3"])
+def test_a_driver_killed_at_every_point(
+    driver: Driver, spark: SparkSession, store: str, request: pytest.FixtureRequest
+) -> None:
+    if store == "s3":
+        put_on_s3(driver, spark, request)
     points = [
         "before-entry:batch",  # rows are stored, the decision is not durable
         "after-entry:batch",  # it is; nothing is published, the sink was not called
@@ -226,7 +233,7 @@ def test_a_driver_killed_between_the_fast_path_and_the_slow_path(
     wait_until(lambda: driver.positions("b") == [0, 1, 3], what=driver.log())
     wait_until(lambda: driver.positions("a") == [0, 1, 2, 3, 4], what=driver.log())
     driver.stop()
-    dead_letters = spark.read.parquet(str(driver.folder / "dlq")).collect()
+    dead_letters = spark.read.parquet(f"{store_of(driver.folder)[0]}/dlq").collect()
     assert [(row["task"], row["position"]) for row in dead_letters] == [("b", 2)]
     events = [event.data for event in read_outbox(driver.folder / "outbox")]
     assert [each.count for each in events if isinstance(each, RecordFailed)] == [1]
@@ -335,8 +342,16 @@ def test_a_driver_killed_while_it_sends(driver: Driver, spark: SparkSession) -> 
 
 def dead_letters_of(driver: Driver, spark: SparkSession) -> list[tuple[str, int]]:
     """Return task and position of the dead letters at their destination."""
-    rows = spark.read.parquet(str(driver.folder / "dlq")).collect()
+    rows = spark.read.parquet(f"{store_of(driver.folder)[0]}/dlq").collect()
     return sorted((row["task"], row["position"]) for row in rows)
+
+
+def put_on_s3(driver: Driver, spark: SparkSession, request: pytest.FixtureRequest) -> None:
+    """Let the driver have its checkpoint and dead letters in a new bucket."""
+    url, server = request.getfixturevalue("bucket"), request.getfixturevalue("s3")
+    store = {"url": url, "options": s3_server.configuration(server)}
+    (driver.folder / "store.json").write_text(json.dumps(store))
+    driver.files = storage(spark, f"{url}/checkpoint")
 
 
 def check_all(

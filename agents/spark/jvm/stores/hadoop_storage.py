@@ -18,8 +18,9 @@ from arrester.agents.journal.storage import (
     LocalStorage,
     Storage,
 )
-from arrester.agents.spark.jvm.classes import jvm_class
+from arrester.agents.spark.jvm.classes import class_object, jvm_class
 from arrester.agents.spark.jvm.stores.hadoop import hadoop_conf, qualified_path
+from arrester.agents.spark.jvm.stores.s3_uploads import S3A, s3_uploads
 
 _HADOOP = "org.apache.hadoop.fs"
 #: The encoding in which each byte is a character.
@@ -30,16 +31,17 @@ _RENAMING = ("hdfs", "abfs", "abfss")
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
 #: The setting of the class for files of Spark's checkpoints. Some platforms have their own class.
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-_S3 = (
-    "Use s3a:// with Hadoop 3.4.2 or later (Spark 4.1), fs.s3a.create.conditional.enabled=true and "
-    "a bucket with conditional writes, or put the checkpoint on another store."
+#: Schemes of S3. Platforms have file systems of their own for `s3`.
+_S3 = ("s3", "s3a", "s3n")
+_S3_REMEDY = (
+    "Use a bucket with conditional writes (If-None-Match: *) and hadoop-aws 3.3.2 or later with "
+    "fs.s3a.create.conditional.enabled=true, or put the checkpoint on another store."
 )
 _REMEDIES = {
-    "s3": _S3,
-    "s3a": _S3,
+    **dict.fromkeys(_S3, _S3_REMEDY),
     "viewfs": "Give the URL of the file system that is mounted there, such as hdfs://.",
 }
-_REMEDY = "Put the checkpoint on HDFS, abfss://, gs://, s3a:// (Hadoop 3.4.2) or a shared disk."
+_REMEDY = "Put the checkpoint on HDFS, abfss://, gs://, s3a:// or a shared disk."
 
 
 def storage(spark: SparkSession, location: str) -> Storage:
@@ -67,6 +69,8 @@ class HadoopStorage:
         conf = hadoop_conf(spark)
         path = self._at("")
         self._files = path.getFileSystem(conf)
+        #: The file system and its root that files are created by.
+        self._created_by, self._created_at = self._files, self.root
         manager = str(conf.get(_MANAGER, ""))
         self._open: Callable[[str], tuple[Any, Callable[[], None]]] = self._open_conditional
         if scheme in _RENAMING:
@@ -79,6 +83,24 @@ class HadoopStorage:
         elif manager and not manager.startswith("org.apache.spark."):
             self._manager = _new_manager(jvm, manager, path, conf)
             self._open = self._open_by_platform
+        elif scheme in _S3:
+            self._create_on_s3(jvm, conf)
+
+    def _create_on_s3(self, jvm: Any, conf: Any) -> None:
+        """Create files by S3A, also if another file system of S3 reads and lists them."""
+        root = f"s3a:{self.root.partition(':')[2]}"
+        try:
+            files = self._paths(root).getFileSystem(conf)
+        except Py4JJavaError:
+            return
+        s3a = class_object(jvm, S3A)
+        if s3a is None or not s3a.isInstance(files):
+            return
+        self._created_by, self._created_at = files, root
+        if not files.hasPathCapability(self._paths(root), _CONDITIONAL):
+            uploads = s3_uploads(jvm, files)
+            if uploads is not None:
+                self._open = lambda path: uploads.open(self._paths(f"{root}/{path}"))
 
     def read(self, path: str) -> bytes | None:
         try:
@@ -107,7 +129,8 @@ class HadoopStorage:
             complete()
 
     def _open_conditional(self, path: str) -> tuple[Any, Callable[[], None]]:
-        builder = self._files.createFile(self._at(path)).create().recursive().overwrite(False)
+        target = self._paths(f"{self._created_at}/{path}")
+        builder = self._created_by.createFile(target).create().recursive().overwrite(False)
         stream = builder.opt(_CONDITIONAL, "true").build()
         return stream, stream.close
 
