@@ -89,15 +89,16 @@ class HadoopStorage:
     def _create_on_s3(self, jvm: Any, conf: Any) -> None:
         """Create files by S3A, also if another file system of S3 reads and lists them."""
         root = f"s3a:{self.root.partition(':')[2]}"
+        path = self._paths(f"{root}/")
         try:
-            files = self._paths(root).getFileSystem(conf)
+            files = path.getFileSystem(conf)
         except Py4JJavaError:
             return
         s3a = class_object(jvm, S3A)
         if s3a is None or not s3a.isInstance(files):
             return
         self._created_by, self._created_at = files, root
-        if not files.hasPathCapability(self._paths(root), _CONDITIONAL):
+        if not files.hasPathCapability(path, _CONDITIONAL):
             uploads = s3_uploads(jvm, files)
             if uploads is not None:
                 self._open = lambda path: uploads.open(self._paths(f"{root}/{path}"))
@@ -179,7 +180,8 @@ class HadoopStorage:
         self._files.delete(self._at(path), True)
 
     def _at(self, path: str) -> Any:
-        return self._paths(f"{self.root}/{path}" if path else self.root)
+        # The path of a bucket without a slash is no absolute one.
+        return self._paths(f"{self.root}/{path}")
 
 
 def _new_manager(jvm: Any, manager: str, path: Any, conf: Any) -> Any:

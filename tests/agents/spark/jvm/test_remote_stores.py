@@ -198,6 +198,9 @@ def test_files_on_s3_have_each_record_once_with_each_committer(
         written = sorted((row["number"], row["task"], row["position"]) for row in rows)
         assert written == [(0, "a", 0), (0, "b", 0), (1, "a", 2), (1, "b", 1)]
         assert [each["position"] for each in bench.dead_letters()] == [1]
+        # Those of S3A name themselves.
+        mark = storage(spark, f"{bucket}/out/number=1").read("_SUCCESS") or b""
+        assert bool(mark) == (f'"committer" : "{committer}"' in mark.decode()) == bool(settings)
     finally:
         for name in settings:
             spark.conf.unset(name)
