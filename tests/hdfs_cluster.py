@@ -28,7 +28,7 @@ def running() -> Iterator[str]:
     archives = subprocess.run(
         ["scripts/jars", "hdfs"], cwd=REPOSITORY, stdout=subprocess.PIPE, check=True
     )
-    # The newest Spark has the client of the same Hadoop, whatever this one has.
+    # Its client is of the same Hadoop; another Spark has another one.
     [client] = (REPOSITORY / ".venv").glob("lib/python*/site-packages/pyspark/jars")
     home = os.environ.get("JAVA_HOME")
     with tempfile.TemporaryDirectory(prefix="arrester-hdfs-", dir=scratch.FOLDER) as folder:
