@@ -76,10 +76,8 @@ def test_which_sinks_are_atomic(bench: Bench) -> None:
         assert not atomic(bench.define().write_files("/data/out"))
     finally:
         hadoop.unset(_ALGORITHM)
-    cloud = "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol"
-    for protocol, expected in ((cloud, True), ("com.example.Protocol", False)):
-        bench.spark.conf.set(_PROTOCOL, protocol)
-        assert atomic(bench.define().write_files("/data/out")) is expected
+    bench.spark.conf.set(_PROTOCOL, "org.apache.spark.internal.io.HadoopMapReduceCommitProtocol")
+    assert not atomic(bench.define().write_files("/data/out"))
     bench.spark.conf.unset(_PROTOCOL)
 
 

@@ -160,7 +160,7 @@ def test_a_hadoop_file_system_that_fences_is_accepted_and_left_empty(
 
 def test_s3_without_conditional_writes_is_refused(opened: Open) -> None:
     files = opened("s3a", conditional=False)
-    with pytest.raises(CheckpointUnusable, match=r"created the same file\. Use .* Hadoop 3\.4\.2"):
+    with pytest.raises(CheckpointUnusable, match=r"created the same file\. Use a bucket with"):
         check_exclusive_create(files)
     assert files.names("") == []
 
