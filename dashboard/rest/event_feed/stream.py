@@ -282,6 +282,16 @@ class LinesView(StreamView):
         return self.stream(request, base.values(StreamQuerySerializer, request.query_params))
 
 
+class ServerSentEventSerializer(serializers.Serializer[Any]):
+    """One server-sent event."""
+
+    id = serializers.CharField(required=False, help_text="The cursor after the event.")
+    event = serializers.CharField(
+        required=False, help_text="`problem` for the error that ends the stream."
+    )
+    data = serializers.CharField(help_text="The event, or the problem, as JSON.")  # type: ignore[assignment]  # a name of DRF's, too
+
+
 class ServerSentEventsView(StreamView):
     """The feed as server-sent events."""
 
@@ -298,7 +308,7 @@ class ServerSentEventsView(StreamView):
                 description="The `id` of the last event received, in place of the cursor.",
             ),
         ],
-        responses={(200, media_type): OpenApiTypes.STR} | PAST,
+        responses={(200, media_type): ServerSentEventSerializer} | PAST,
     )
     def get(self, request: Request) -> HttpResponseBase:
         """Stream the events after a cursor as server-sent events, then new ones.

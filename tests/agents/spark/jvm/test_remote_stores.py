@@ -174,7 +174,8 @@ def test_a_newer_run_on_s3_or_hdfs_supersedes_an_older_one_before_it_writes(
 
 @pytest.mark.smoke
 @pytest.mark.parametrize(
-    "committer", ["file", "magic", pytest.param("directory", marks=pytest.mark.long)]
+    "committer",
+    ["magic", *(pytest.param(name, marks=pytest.mark.long) for name in ("file", "directory"))],
 )
 def test_files_on_s3_have_each_record_once_with_each_committer(
     bench: Bench, bucket: str, spark: SparkSession, s3a: Any, committer: str
