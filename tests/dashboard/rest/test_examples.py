@@ -36,22 +36,27 @@ def script(language: str, page: str = PAGE) -> str:
     return "\n".join(re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL))
 
 
+def run(command: list[str], server: str, name: str, folder: Path) -> str:
+    """Run a script with the URL of a server and the token of an account; return what it prints."""
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=folder,
+        env=os.environ | {"ARRESTER_URL": server, "ARRESTER_TOKEN": token(name)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 @pytest.mark.parametrize(
     ("language", "command"), [("bash", ["bash", "-euo", "pipefail"]), ("python", [sys.executable])]
 )
 def test_the_examples_run(
     story: Story, server: str, tmp_path: Path, language: str, command: list[str]
 ) -> None:
-    variables = {"ARRESTER_URL": server, "ARRESTER_TOKEN": token("ana")}
-    done = subprocess.run(
-        [*command, "-c", script(language)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=tmp_path,
-        env=os.environ | variables,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    printed = run([*command, "-c", script(language)], server, "ana", tmp_path)
     events = [each.event.type for each in queries.feed(None, last=500).events]
     commands = [each.kind for each in queries.commands().rows]
     if language == "bash":
@@ -67,22 +72,14 @@ def test_the_examples_run(
         "400 invalid_value status one of RUNNING, PAUSED",
         "\n304\n",
     ):
-        assert expected in done.stdout, done.stdout
+        assert expected in printed, printed
 
 
 def test_the_examples_of_sending_events_run(story: Story, server: str, tmp_path: Path) -> None:
-    variables = {"ARRESTER_URL": server, "ARRESTER_TOKEN": token("ada")}
     commands = script("bash", (HOW_TO / "send-events.md").read_text())
     assert commands.count("curl ") == 2
-    done = subprocess.run(
-        # An answer of an error fails, too.
-        ["bash", "-euo", "pipefail", "-c", commands.replace("curl -X", "curl --fail-with-body -X")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=tmp_path,
-        env=os.environ | variables,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert '"key":"whsec_' in done.stdout
+    # An answer of an error fails, too.
+    commands = commands.replace("curl -X", "curl --fail-with-body -X")
+    printed = run(["bash", "-euo", "pipefail", "-c", commands], server, "ada", tmp_path)
+    assert '"key":"whsec_' in printed
     assert (tmp_path / "failures.parquet").read_bytes().endswith(b"PAR1")
