@@ -29,14 +29,13 @@ from arrester.controlplane.embedded import diagnosis, process
 from arrester.controlplane.embedded.home import SOCKET_PATH_BYTES
 from arrester.controlplane.embedded.redis import binary
 from tests import scratch
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import wait_until
 from tests.services import REPOSITORY
 
 RUN = """
 import sys, time
 from pathlib import Path
 from arrester.controlplane import embedded
-from tests.patience import PATIENCE_SECONDS
 try:
     with embedded.servers(Path(sys.argv[1]), durable=False):
         print("running", flush=True)
@@ -51,7 +50,19 @@ def home() -> Iterator[Path]:
     """Return a folder that the service account can reach, unlike pytest's own."""
     with tempfile.TemporaryDirectory(prefix="arrester-", dir=scratch.FOLDER) as folder:
         Path(folder).chmod(0o711)
-        yield Path(folder) / "home"
+        home = Path(folder) / "home"
+        yield home
+        # After a kill of their parent the servers end by themselves, and write until then.
+        wait_until(lambda: not is_running(home))
+
+
+def is_running(home: Path) -> bool:
+    """Return whether the process that PostgreSQL's file names exists."""
+    recorded = home / "postgres" / "postmaster.pid"
+    if not recorded.exists():
+        return False
+    pid = int(recorded.read_text().split()[0])
+    return pid != os.getpid() and Path(f"/proc/{pid}").exists()
 
 
 def in_another_process(home: Path, *, seconds: float = 60) -> subprocess.Popen[str]:
@@ -293,12 +304,8 @@ def test_after_a_kill_of_the_parent_the_next_start_recovers(home: Path) -> None:
 def test_servers_end_with_their_parent(home: Path) -> None:
     child = in_another_process(home)
     assert first_line(child) == "running"
-    postmaster = int((home / "postgres" / "postmaster.pid").read_text().split()[0])
     finish(child)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while Path(f"/proc/{postmaster}").exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not Path(f"/proc/{postmaster}").exists()
+    wait_until(lambda: not is_running(home), what="the end of PostgreSQL")
 
 
 def test_a_recorded_process_id_of_another_program_does_not_prevent_a_start(home: Path) -> None:

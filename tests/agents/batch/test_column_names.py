@@ -193,9 +193,8 @@ def produce(scene: Scene) -> None:
 SCENARIOS = [write, step_after_transform, write_files, produce]
 
 
-#: Each name and each kind of sink in the suite, `.write` after a step that follows a transform; all
-#: names with each sink in `make test-long`.
-CASES = [(step_after_transform, ROLES), (write_files, ROLES), (produce, 0)]
+#: Each name in the suite; all names with each sink in `make test-long`.
+CASES = [(step_after_transform, ROLES), (produce, 0)]
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,6 @@ def on_slow_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FastPath, "of", lambda *_: None)
 
 
-@pytest.mark.smoke
 # Python steps, in the next test, are staged without a column of the number.
 @pytest.mark.parametrize("number_column", [pytest.param(None, marks=pytest.mark.long), "batch"])
 def test_the_staged_path_has_the_result_of_the_slow_path(

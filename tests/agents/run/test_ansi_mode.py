@@ -46,7 +46,11 @@ FAILED = "failed"
 
 
 @pytest.fixture(
-    params=[pytest.param(True, marks=pytest.mark.smoke), False], ids=["ansi", "lenient"]
+    params=[
+        pytest.param(True, marks=pytest.mark.smoke),
+        pytest.param(False, marks=pytest.mark.long),
+    ],
+    ids=["ansi", "lenient"],
 )
 def ansi(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[bool]:
     before = str(spark.conf.get(ANSI))

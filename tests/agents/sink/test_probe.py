@@ -30,6 +30,7 @@ from arrester.domain.events import (
     ThreadDied,
 )
 from tests.agents.pipeline_bench import Bench, levels_of, server_state, sink_to
+from tests.parameters import long_for
 from tests.patience import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.spark
@@ -243,7 +244,7 @@ SHAPES: dict[str, Callable[[PipelineBuilder], PipelineBuilder]] = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", long_for(SHAPES, ["process"]))
 def test_a_record_of_several_rows_is_rejected_as_a_whole(
     bench: Bench, strict: Strict, shape: str
 ) -> None:

@@ -24,7 +24,7 @@ from tests.controlplane import streams
 from tests.domain.test_event_catalogue import SAMPLES
 from tests.histories import NOON
 
-FEW, MANY = 20, 200
+FEW, MANY = 20, 100
 #: The work for each event of `MANY` to that of `FEW`. What a fold does once makes it less than 1.
 MOST = 2
 _NAMES = frozenset({"task", "stage", "fingerprint", "pipeline", "checkpoint", "host"})

@@ -78,7 +78,7 @@ def check(server: Server, role: str, options: list[str], folder: Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize("role", [CONFINED, Role.ADMIN.value])
+@pytest.mark.parametrize("role", [Role.ADMIN.value, pytest.param(CONFINED, marks=pytest.mark.long)])
 def test_some_requests_are_answered_as_documented(
     unlimited: Server, role: str, tmp_path: Path
 ) -> None:

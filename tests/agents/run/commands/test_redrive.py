@@ -241,7 +241,9 @@ def test_a_redriven_record_may_stop_its_task(bench: Bench, repaired: Path) -> No
     assert len(bench.outbox.of(RecordFailed)) == 5
 
 
-@pytest.mark.parametrize("moment", ["", pytest.param("before"), pytest.param("after")])
+@pytest.mark.parametrize(
+    "moment", ["", *(pytest.param(each, marks=pytest.mark.long) for each in ("before", "after"))]
+)
 def test_a_redriven_record_is_reported_as_processed_while_its_task_holds_others(
     bench: Bench, repaired: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
