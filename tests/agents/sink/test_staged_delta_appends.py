@@ -31,6 +31,7 @@ from tests.agents.measured_flow import counts_of
 from tests.agents.pipeline_bench import Bench
 from tests.agents.sink.runs_that_end import end_before_entry_and_publication
 from tests.agents.sink.test_delta_table import Table, table
+from tests.parameters import long_for
 
 __all__ = ["outcomes", "table"]
 
@@ -152,7 +153,9 @@ def create(spark: SparkSession, table: str, folder: Path, kind: str) -> None:
     spark.sql(f"ALTER TABLE {table} ALTER COLUMN seven SET DEFAULT 7")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", long_for(KINDS, ["texts", "files of the best size, numbers kept for a time"])
+)
 def test_a_staged_append_is_the_same_as_one_of_delta(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
