@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 #: pyarrow's scheme of each scheme of Spark.
 SCHEMES: Final = {
-    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
+    **dict.fromkeys(("s3", "s3a"), "s3"),
     "gs": "gs",
     **dict.fromkeys(("abfs", "abfss"), "abfss"),
 }

@@ -16,7 +16,7 @@ from arrester.agents.spark.jvm.plans.source_plan import leaves_of, paths_of
 from arrester.agents.spark.sources.kafka_source import BOOTSTRAP, kafka_sources
 
 #: Schemes of object stores, whose names are keys; Hadoop has several for one store.
-_STORES: Final = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs"}
+_STORES: Final = {"s3": "s3", "s3a": "s3", "gs": "gs"}
 _JDBC_POSTGRESQL: Final = "jdbc:postgresql:"
 #: The most inputs that are named; a source may have thousands of folders.
 _MOST: Final = 100

@@ -54,7 +54,7 @@ def test_a_record_is_found_in_an_object_store(options: str, tmp_path: Path, form
     write(tmp_path / "1", format, rows())
     upload(tmp_path / "1", options, folder)
 
-    for scheme in ("s3", "s3a", "s3n"):
+    for scheme in ("s3", "s3a"):
         found = read(f"{scheme}://{BUCKET}/{folder}", format, f"s3a://{BUCKET}/dlq/?{options}")
         assert json.loads(found)["n"] == 3
 

@@ -32,7 +32,7 @@ _CONDITIONAL = "fs.option.create.conditional.overwrite"
 #: The setting of the class for files of Spark's checkpoints. Some platforms have their own class.
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 #: Schemes of S3. Platforms have file systems of their own for `s3`.
-_S3 = ("s3", "s3a", "s3n")
+_S3 = ("s3", "s3a")
 _S3_REMEDY = (
     "Use a bucket with conditional writes (If-None-Match: *) and hadoop-aws 3.3.2 or later with "
     "fs.s3a.create.conditional.enabled=true, or put the checkpoint on another store."
