@@ -26,7 +26,11 @@ from arrester.dashboard.rest.resources import (
 from arrester.dashboard.rest.schema import SchemaView
 
 # This view renders HTML only, and could not answer OPTIONS.
-docs = SpectacularSwaggerSplitView.as_view(url_name="schema", http_method_names=["get", "head"])
+docs = SpectacularSwaggerSplitView.as_view(
+    url_name="schema",
+    template_name="dashboard/api_docs.html",
+    http_method_names=["get", "head"],
+)
 
 urlpatterns = [
     path("applications", applications.ApplicationsView.as_view(), name="api-applications"),

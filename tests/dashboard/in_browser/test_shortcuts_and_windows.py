@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 import pytest
 from django.db import connection
@@ -11,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from arrester.controlplane import queries
 from tests.dashboard.accessibility import violations
-from tests.dashboard.browser import expect_no_reload, log_in, new_page, open_live
+from tests.dashboard.browser import Windows, expect_no_reload, log_in, new_page, open_live
 from tests.dashboard.story import NA, TYPO, Story, failure
 
 pytestmark = pytest.mark.e2e
@@ -216,6 +217,25 @@ def test_times_are_in_utc_or_in_the_zone_of_the_browser(
     page.locator("[data-zone-switch]").click()
     expect(clock).to_have_text(utc or "")
     page.context.close()
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (360, 740)])
+def test_the_reference_of_rest_has_the_colours_of_the_system(
+    windows: Windows, story: Story, size: tuple[int, int]
+) -> None:
+    with windows.open("ben", size=size) as page:
+        page.goto(reverse("api-docs"))
+        title = page.locator(".info .title")
+        expect(title).to_contain_text("Arrester")
+        views: tuple[tuple[Literal["dark", "light"], str, re.Pattern[str]], ...] = (
+            ("dark", "rgb(28, 32, 34)", re.compile(r"rgb\(2\d\d, 2\d\d, 2\d\d\)")),
+            ("light", "rgb(250, 250, 250)", re.compile(r"rgb\(\d\d, \d\d, \d\d\)")),
+        )
+        for scheme, ground, ink in views:
+            page.emulate_media(color_scheme=scheme)
+            expect(page.locator("body")).to_have_css("background-color", ground)
+            expect(title).to_have_css("color", ink)
+            expect(page.locator(".opblock-summary-path").first).to_have_css("color", ink)
 
 
 def test_the_form_of_a_trace_and_of_a_record_is_remembered(page: Page, story: Story) -> None:
