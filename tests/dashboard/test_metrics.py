@@ -26,7 +26,14 @@ from arrester.controlplane.outbound import backpressure, quota_check
 from arrester.controlplane.redis import metric_sums, redis_client
 from arrester.dashboard.metrics import server
 from arrester.domain.errors import BrokenState
-from arrester.domain.events import DeadLettersFailed, RecordsDeadLettered
+from arrester.domain.events import (
+    DeadLettersFailed,
+    Event,
+    FinalResponse,
+    RecordFailed,
+    RecordsDeadLettered,
+    Run,
+)
 from arrester.domain.identity import redis_keys
 from arrester.domain.wire import codec
 from tests.controlplane import streams
@@ -246,6 +253,43 @@ def test_failures_are_counted_by_pipeline(flights: Story, viewer: Client) -> Non
     assert found["arrester_dead_letter_produce_requests_total"][of] == produced + 2
     last = max(filter(None, (each.counters.last_failure_timestamp for each in tasks)))
     assert found["arrester_last_error_timestamp_seconds"][of] == last.timestamp()
+
+
+def test_tasks_add_no_sample_and_every_name_is_escaped(viewer: Client) -> None:
+    """10,000 tasks and 100 error groups have as many samples as one of each."""
+    now, name = datetime.now(UTC), 'a "quoted" \\ name\nof two lines, {of="labels"} ' + "x" * 400
+    run = Run(pipeline=name, checkpoint="cp-1", epoch=1)
+
+    def fail(first: int, last: int) -> None:
+        events = [
+            Event(
+                occurred_at=now,
+                data=RecordFailed(
+                    task=f'{number} "{name}',
+                    position=number,
+                    failure=msgspec.structs.replace(
+                        TYPO,
+                        fingerprint=f"1-{number % 100:016x}",
+                        stage=f"process:{number % 100} {name}",
+                    ),
+                    response=FinalResponse.CONTINUE,
+                ),
+                run=run,
+            )
+            for number in range(first, last)
+        ]
+        streams.append(events, received_at=now)
+
+    fail(0, 1)
+    few = scrape(viewer)
+    assert few["arrester_record_errors_total"] == {("flights", name): 1}
+    fail(1, 10_000)
+    many = scrape(viewer)
+    assert many["arrester_record_errors_total"] == {("flights", name): 10_000}
+    assert many["arrester_tasks_without_run"] == {("flights",): 10_000}
+    # The second scrape has a route more: the first one.
+    ours = {each for each in many if not each.startswith("arrester_http_")}
+    assert {each: {*many[each]} for each in ours} == {each: {*few[each]} for each in ours}
 
 
 def test_held_records_have_an_age_and_spools_their_size(flights: Story, viewer: Client) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 import yaml
 from django.db import connections
 from django.test import Client
+from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
 from arrester.controlplane import embedded
@@ -135,7 +137,26 @@ def exposed(flights: Story, viewer: Client) -> str:
 def test_promtool_finds_no_fault_in_the_metrics(
     promtool: str, flights: Story, viewer: Client
 ) -> None:
-    passes(promtool, "check", "metrics", text=exposed(flights, viewer))
+    # Labels with what the format escapes, on two checkpoints, of which one sample may be.
+    odd = Story(pipeline='of "two"\\lines\n{a="b"} ' + "x" * 400, instance=flights.instance)
+    odd.starts()
+    odd.pauses('"JFK"\n', held=3)
+    again = replace(odd, checkpoint="other")
+    again.starts()
+    again.pauses("LGA", held=5)
+    text = exposed(flights, viewer)
+    passes(promtool, "check", "metrics", text=text)
+    samples = [
+        (sample.name, *sorted(sample.labels.items()))
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    ]
+    assert len({*samples}) == len(samples)
+    assert (
+        "arrester_record_errors_total",
+        ("application", "flights"),
+        ("pipeline", odd.pipeline),
+    ) in samples
 
 
 def test_promtool_accepts_the_rules_and_their_tests_pass(promtool: str) -> None:
