@@ -28,9 +28,9 @@ ROWS: Final[Mapping[str, str]] = dict.fromkeys(
     (
         "agent_credential", "alert", "application_role", "base", "base_state", "batch_seen",
         "command", "error_group", "failure_total", "flow_hour", "flow_minute", "flow_total",
-        "held_change", "held_minute", "hour_count", "hour_total", "instance", "limit_reached",
-        "log_gap", "minute_count", "minute_total", "quarantine", "retention_refusal", "snapshot",
-        "stream", "task", "thread",
+        "held_change", "held_minute", "hour_count", "hour_stage", "hour_total", "instance",
+        "limit_reached", "log_gap", "minute_count", "minute_total", "quarantine",
+        "retention_refusal", "snapshot", "stream", "task", "thread",
     ),
     _OWN,
 ) | {

@@ -58,6 +58,22 @@ class HourCount(Table):
         ]
 
 
+class HourStage(Table):
+    """Failed records of one hour (of occurrence), pipeline and stage: the sum of its
+    `MinuteCount`s."""
+
+    pk = models.CompositePrimaryKey("application", "hour", "pipeline", "stage")
+    application = models.TextField()
+    hour = models.DateTimeField()
+    pipeline = models.TextField()
+    stage = models.TextField()
+    count = models.BigIntegerField()
+    sequence = models.BigIntegerField()
+
+    class Meta:
+        db_table = "hour_stage"
+
+
 class MinuteTotal(Table):
     """All failed records of one minute: the sum of its `MinuteCount`s."""
 

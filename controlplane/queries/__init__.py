@@ -126,6 +126,7 @@ from arrester.controlplane.queries.failure_history.failures import (
     FailureFilter,
     check_class,
     check_group,
+    check_pipeline,
 )
 from arrester.controlplane.queries.failure_history.field_statistics import (
     FieldStatistics,
@@ -245,8 +246,9 @@ __all__ = [
     "Trend", "accounts", "affected", "after_command", "after_rollout", "agent_credentials",
     "application", "application_page", "application_roles", "applications", "applied_times",
     "as_of", "as_of_state", "audit", "audit_check", "check_class", "check_group", "check_known",
-    "checkpoints", "command", "commands", "count_dead_letters", "count_open_dead_letters",
-    "dead_letter", "dead_letter_totals", "dead_letters", "discard_of", "drain", "event",
+    "check_pipeline", "checkpoints", "command", "commands", "count_dead_letters",
+    "count_open_dead_letters", "dead_letter", "dead_letter_totals", "dead_letters", "discard_of",
+    "drain", "event",
     "event_if_kept", "examples", "failed_by_application", "failed_by_group", "failed_by_stage",
     "failure_of_dead_letter", "failure_series", "failures", "feed", "field_term",
     "find_records", "findings", "first_failure_of_dead_letter",

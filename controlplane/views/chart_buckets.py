@@ -1,6 +1,7 @@
-"""Counts of failed records by time: per minute, pipeline, stage and group; per hour and group;
-per minute and per hour in total. And changes of held records, per hour and pipeline; those per
-minute are in `held_minutes`. Charts use these counts, so no page reads events."""
+"""Counts of failed records by time: per minute, pipeline, stage and group; per hour and group; per
+hour, pipeline and stage; per minute and per hour in total. And changes of held records, per hour
+and pipeline; those per minute are in `held_minutes`. Charts use these counts, so no page reads
+events."""
 
 from __future__ import annotations
 
@@ -39,6 +40,7 @@ _TOTALS: dict[type[fields.Model], str] = {
     models.HourCount: "count",
     models.MinuteTotal: "count",
     models.HourTotal: "count",
+    models.HourStage: "count",
     models.HeldChange: "change",
 }
 #: The views of the buckets.
@@ -80,6 +82,8 @@ class Buckets:
             return _totals(self.minutes)
         if model is models.HourTotal:
             return _totals(self.hours)
+        if model is models.HourStage:
+            return _stages(self.minutes)
         return self._by_kind()[model._meta.db_table]
 
     def _by_kind(self) -> dict[str, dict[Any, Counted]]:
@@ -124,6 +128,14 @@ def _totals(buckets: Mapping[Any, Counted]) -> dict[tuple[datetime], Counted]:
     for key, counted in buckets.items():
         _add(totals, key[:1], counted)
     return totals
+
+
+def _stages(minutes: Mapping[MinuteKey, Counted]) -> dict[tuple[datetime, str, str], Counted]:
+    """Return the counts per hour, pipeline and stage."""
+    stages: dict[tuple[datetime, str, str], Counted] = {}
+    for (minute, pipeline, stage, _), counted in minutes.items():
+        _add(stages, (minute.replace(minute=0), pipeline, stage), counted)
+    return stages
 
 
 def _failures(elements: Iterable[Stored]) -> dict[MinuteKey, Counted]:

@@ -7,8 +7,9 @@ requested names.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -69,22 +70,21 @@ def failure_series(
     Args:
         names: if there are more names, all but the largest `names` - 1 are combined without one.
     """
-    source, name, values = _source(wanted, by, step=step, since=since)
-    time = "hour" if source.startswith("hour") else "minute"
+    source = _source(wanted, by, step=step, since=since)
     where, parameters = sql.where(_conditions(wanted))
-    most = names or MAX_BIGINT
+    time, name = source.time, source.name
+    counted = f"{source.table} WHERE {time} >= %s AND {time} < %s AND {where}"
+    values = [*source.parameters, since, until, *parameters]
+    most = MAX_BIGINT if names is None else names
     rows = sql.rows(
-        "WITH counted AS MATERIALIZED ("
-        f"SELECT date_bin(%s, {time}, %s) AS moment, application, {name} AS name,"
-        f" sum(count) AS number FROM {source}"
-        f" WHERE {time} >= %s AND {time} < %s AND {where} GROUP BY 1, 2, 3"
-        "), ranked AS (SELECT application, name, count(*) OVER () AS many,"
-        " row_number() OVER (ORDER BY sum(number) DESC, application, name) AS place"
-        " FROM counted GROUP BY 1, 2)"
-        " SELECT moment, CASE WHEN many <= %s OR place < %s THEN application END,"
-        " CASE WHEN many <= %s OR place < %s THEN name END, sum(number)"
-        " FROM counted JOIN ranked USING (application, name) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
-        [step, since, *values, since, until, *parameters, most, most, most, most],
+        f"WITH ranked AS (SELECT application, {name} AS name, count(*) OVER () AS many,"
+        f" row_number() OVER (ORDER BY sum(count) DESC, application, {name}) AS place"
+        f" FROM {counted} GROUP BY 1, 2"
+        "), shown AS (SELECT application, name FROM ranked WHERE many <= %s OR place < %s)"
+        f" SELECT date_bin(%s, {time}, %s), shown.application, shown.name, sum(count)"
+        f" FROM (SELECT {time}, application, {name} AS name, count FROM {counted}) AS counted"
+        " LEFT JOIN shown USING (application, name) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
+        [*values, most, most, step, since, *values],
     )
     return tuple(
         StepCount(began_at=moment, application=of, name=called or None, count=int(count))
@@ -92,22 +92,31 @@ def failure_series(
     )
 
 
-def _source(
-    wanted: SeriesFilter, by: By, *, step: timedelta, since: datetime
-) -> tuple[str, str, list[Any]]:
-    """Return the table of the counts, the column of the name, and the table's parameters."""
+class _Source(NamedTuple):
+    """A table of counts, its parameters, and its columns of the time and of the name."""
+
+    table: str
+    name: str
+    time: str = "minute"
+    parameters: Sequence[object] = ()
+
+
+def _source(wanted: SeriesFilter, by: By, *, step: timedelta, since: datetime) -> _Source:
+    """Return the smallest table that has the names and the filters."""
     if wanted.task is not None:
-        return _OF_TASK, "''", [paging.task_id(wanted.task)]
-    by_hours = step % HOUR == timedelta(0) and since.minute == since.second == 0
+        return _Source(_OF_TASK, "''", parameters=[paging.task_id(wanted.task)])
+    name = "''" if by == "application" else by
     of_pipeline = by == "pipeline" or wanted.pipeline is not None
     of_stage = by == "stage" or wanted.stage is not None
-    name = "''" if by == "application" else by
-    if of_pipeline or (of_stage and not by_hours):
-        return "minute_count", name, []
-    if of_stage:
-        return _STAGES_OF_HOURS, name, []
-    table = "count" if by == "fingerprint" or wanted.fingerprint is not None else "total"
-    return f"{'hour' if by_hours else 'minute'}_{table}", name, []
+    of_group = by == "fingerprint" or wanted.fingerprint is not None
+    if step % HOUR or since.minute or since.second:
+        detailed = of_pipeline or of_stage or of_group
+        return _Source("minute_count" if detailed else "minute_total", name)
+    if not of_group:
+        return _Source("hour_stage" if of_pipeline or of_stage else "hour_total", name, "hour")
+    if of_pipeline:
+        return _Source("minute_count", name)
+    return _Source(_STAGES_OF_HOURS if of_stage else "hour_count", name, "hour")
 
 
 def _conditions(wanted: SeriesFilter) -> dict[str, Any]:

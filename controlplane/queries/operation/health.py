@@ -27,7 +27,7 @@ SILENT_AFTER = {
 #: long. One with a slow clock does so all the time.
 OLD_FOR = timedelta(days=1)
 _BUCKETS = (
-    *("minute_count", "hour_count", "minute_total", "hour_total"),
+    *("minute_count", "hour_count", "minute_total", "hour_total", "hour_stage"),
     *("held_change", "held_minute", "flow_hour", "flow_minute", "flow_total", "failure_total"),
 )
 
@@ -183,13 +183,13 @@ def quarantine(
     limit: int = 50,
 ) -> Page[store.QuarantinedEntry]:
     """Return quarantined entries, newest first; with `waiting` only those that need an operator."""
-    before = paging.unpack(cursor, int)
+    before = paging.unpack(cursor, int, of="quarantine")
     entries = store.read_quarantine(
         application, waiting=waiting, before=before, limit=paging.checked(limit) + 1
     )
     if sum(len(each.raw) for each in entries) >= store.quarantine.PAGE_BYTES:
         limit = min(limit, len(entries) - 1)
-    return paging.page(entries, limit=limit, key=lambda each: each.id)
+    return paging.page(entries, of="quarantine", limit=limit, key=lambda each: each.id)
 
 
 def health() -> Health:

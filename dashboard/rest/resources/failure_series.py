@@ -17,8 +17,8 @@ from arrester.dashboard.rest.problems import PROBLEMS
 from arrester.dashboard.rest.struct_serializers import StructSerializer
 from arrester.domain.errors import InvalidValue
 
-#: The most names of a series.
-_NAMES = 50
+#: The most names of a series, and those by default: twice as many as charts have colours.
+_MOST, _NAMES = 50, 10
 
 
 class FailureSeriesQuerySerializer(time_steps.StepsQuerySerializer):
@@ -28,7 +28,18 @@ class FailureSeriesQuerySerializer(time_steps.StepsQuerySerializer):
         get_args(queries.By),
         required=False,
         default="application",
-        help_text=f"The names of the counts: the {_NAMES - 1} largest, the others are combined.",
+        help_text="What the names of the counts are.",
+    )
+    names = serializers.IntegerField(
+        required=False,
+        default=_NAMES,
+        min_value=1,
+        max_value=_MOST,
+        help_text="The most names. If there are more, the smallest ones are combined as one without"
+        " a name.",
+        error_messages=dict.fromkeys(
+            ("invalid", "min_value", "max_value"), f"a whole number from 1 to {_MOST}"
+        ),
     )
 
     class Meta:
@@ -67,7 +78,7 @@ class FailureSeriesView(base.RestView):
         """Count failed records in equal steps, by time of occurrence, as the charts do."""
         given = base.values(FailureSeriesQuerySerializer, request.query_params)
         wanted: queries.SeriesFilter = base.pop_filter(FailureSeriesQuerySerializer, given)
-        by = given.pop("by")
+        by, names = given.pop("by"), given.pop("names")
         if wanted.application is not None:
             queries.check_known(wanted.application)
         if wanted.application is None and wanted.task is None and is_detailed(wanted, by):
@@ -76,11 +87,13 @@ class FailureSeriesView(base.RestView):
             raise InvalidValue("application", None, allowed)
         if wanted.task is not None and (by != "application" or wanted != only_task(wanted)):
             raise InvalidValue("task", wanted.task, "a task without other filters and names")
+        if wanted.application is not None and wanted.pipeline is not None:
+            queries.check_pipeline(wanted.application, wanted.pipeline)
         if wanted.fingerprint is not None:
             queries.check_group(wanted.fingerprint, wanted.application)
         since, until, step = time_steps.steps(timezone.now(), **given)
         found = queries.failure_series(
-            wanted, by=by, since=since, until=until, step=step, names=_NAMES
+            wanted, by=by, since=since, until=until, step=step, names=names
         )
         times = {"since": since, "until": until, "step": step.total_seconds()}
         return Response(FailureSeriesSerializer(times | {"by": by, "results": found}).data)

@@ -39,6 +39,11 @@ from tests.terminal import terminal
 
 pytestmark = pytest.mark.usefixtures("fresh_database")
 NOW = datetime.now(UTC)
+#: The tables of counts.
+COUNTS = (
+    *(models.MinuteCount, models.HourCount),
+    *(models.MinuteTotal, models.HourTotal, models.HourStage),
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -46,6 +51,13 @@ def today() -> None:
     """Return today; the tests may have been collected on another day."""
     global NOW
     NOW = datetime.now(UTC)
+
+
+#: The tables of counts.
+COUNTS = (
+    *(models.MinuteCount, models.HourCount),
+    *(models.MinuteTotal, models.HourTotal, models.HourStage),
+)
 
 
 @pytest.fixture(scope="module")
@@ -553,8 +565,7 @@ def test_counts_are_deleted_after_400_days() -> None:
 
     retain()
 
-    counts = (models.MinuteCount, models.HourCount, models.MinuteTotal, models.HourTotal)
-    for model in counts:
+    for model in COUNTS:
         assert sorted(model.objects.values_list("count", flat=True)) == [1, 1, 1]
     assert rebuild.differences(APPLICATION) == []
     assert queries.application(APPLICATION).state.failed == 5
@@ -568,14 +579,13 @@ def test_old_counts_of_a_retired_application_are_deleted() -> None:
     streams.append([events[0]], received_at=NOW - timedelta(days=1))
     retention.retain(days=30, replay_days=30, now=then + timedelta(days=40))
     position = store.base(APPLICATION).position
-    counts = (models.MinuteCount, models.HourCount, models.MinuteTotal, models.HourTotal)
-    before = [model.objects.get().count for model in counts]
+    before = [model.objects.get().count for model in COUNTS]
     assert models.HeldChange.objects.exists()
 
     for _ in range(2):
         retain()
         assert store.base(APPLICATION).position == position == len(events)
-        assert [model.objects.get().count for model in counts] == [1] * 4 != before
+        assert [model.objects.get().count for model in COUNTS] == [1] * len(COUNTS) != before
         assert not models.HeldChange.objects.exists()
         assert rebuild.differences(APPLICATION) == []
 

@@ -9,9 +9,12 @@ from urllib.parse import urlencode
 
 import pytest
 from django.test import Client
+from msgspec.structs import replace
 
 from arrester.dashboard.components.charts import failure_rates
 from arrester.dashboard.components.time_range import span
+from arrester.domain.events import Event, FinalResponse, RecordFailed, Run
+from tests.controlplane import streams
 from tests.dashboard.story import NA, TYPO, Story
 
 
@@ -54,13 +57,58 @@ def test_a_series_counts_by_each_name(failed: Story, viewer: Client, step: int) 
         ({"stage": TYPO.stage}, names["stage"][TYPO.stage]),
         ({"fingerprint": NA.fingerprint}, causes[NA]),
         ({"pipeline": "delays", "stage": NA.stage}, names["stage"][NA.stage]),
-        ({"pipeline": "others"}, 0),
+        ({"pipeline": "delays"}, total),
+        ({"pipeline": "delays", "fingerprint": TYPO.fingerprint}, causes[TYPO]),
+        ({"stage": TYPO.stage, "fingerprint": TYPO.fingerprint}, causes[TYPO]),
+        ({"stage": TYPO.stage, "fingerprint": NA.fingerprint}, 0),
         ({"task": failed.task("EWR").digest}, 37),
     ]
     for filters, expected_count in filtered:
         of: dict[str, Any] = {} if "task" in filters else {"application": "flights"}
         results = series(viewer, step=step, **of, **filters)["results"]
         assert sum(each["count"] for each in results) == expected_count, filters
+
+
+@pytest.mark.parametrize("step", [60, 3600])
+@pytest.mark.parametrize("by", ["pipeline", "stage", "fingerprint"])
+def test_the_smallest_names_of_a_series_are_combined(viewer: Client, step: int, by: str) -> None:
+    """Name `n` of 12 has n + 1 failures, in as many minutes of two hours."""
+    now = datetime.now(UTC)
+    names = [f"1-{number:016x}" for number in range(12)]
+    events = [
+        Event(
+            occurred_at=now - timedelta(minutes=10 * minute),
+            data=RecordFailed(
+                task="EWR",
+                position=minute,
+                failure=replace(NA, stage=name, fingerprint=name),
+                response=FinalResponse.CONTINUE,
+            ),
+            run=Run(pipeline=name, checkpoint="cp-1", epoch=1),
+        )
+        for number, name in enumerate(names)
+        for minute in range(number + 1)
+    ]
+    streams.append(events, received_at=now)
+    sizes = {name: number + 1 for number, name in enumerate(names)}
+    since = (now - timedelta(hours=3)).isoformat()
+
+    def counted(**parameters: Any) -> dict[str | None, int]:
+        found: Counter[str | None] = Counter()
+        wanted: dict[str, Any] = {
+            "application": "flights",
+            "since": since,
+            "step": step,
+        } | parameters
+        for each in series(viewer, by=by, **wanted)["results"]:
+            found[each["name"]] += each["count"]
+        return dict(found)
+
+    of_largest = {name: sizes[name] for name in names[3:]}
+    assert counted() == of_largest | {None: 1 + 2 + 3}
+    assert counted(names=12) == sizes
+    assert counted(names=2) == {names[11]: 12, None: sum(range(12))}
+    assert counted(names=1) == {None: sum(range(13))}
 
 
 def test_a_series_has_the_numbers_of_the_chart(failed: Story, viewer: Client) -> None:
@@ -89,6 +137,8 @@ def test_wrong_parameters_of_a_series_are_named(failed: Story, viewer: Client) -
     for detailed in ({"by": "stage"}, {"fingerprint": NA.fingerprint}):
         assert series(viewer, status=400, **detailed)["param"] == "application"
     assert series(viewer, status=400, step=61)["param"] == "step"
+    for names in (0, 51, "all"):
+        assert series(viewer, status=400, names=names)["param"] == "names"
     assert series(viewer, status=404, application="fligths")["code"] == "not_found"
     early = datetime.now(UTC) - timedelta(days=1)
     assert series(viewer, until=early.isoformat())["results"] == []
@@ -102,3 +152,10 @@ def test_the_flow_of_all_pipelines_is_a_series(failed: Story, viewer: Client) ->
 def test_a_series_of_an_unknown_error_group_is_404(failed: Story, viewer: Client) -> None:
     answer = series(viewer, status=404, application="flights", fingerprint="0" * 16)
     assert answer["code"] == "not_found"
+
+
+def test_a_series_of_an_unknown_pipeline_is_404(flights: Story, viewer: Client) -> None:
+    answer = series(viewer, status=404, application="flights", pipeline="dealys")
+    assert answer["code"] == "not_found"
+    # One that has not failed is known.
+    assert series(viewer, application="flights", pipeline="delays")["results"] == []
