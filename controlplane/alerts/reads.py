@@ -65,7 +65,8 @@ def alerts(
         found = found.filter(application=application)
     if open:
         found = found.filter(resolved_at=None).order_by("-critical", "-opened_at", "-id")
-    before = paging.unpack(cursor, tuple[bool, datetime, int])
+    name = "open alerts" if open else "alerts"
+    before = paging.unpack(cursor, tuple[bool, datetime, int], of=name)
     if before is not None:
         critical, moment, id = before
         later = Q(opened_at__lt=moment) | Q(opened_at=moment, id__lt=id)
@@ -73,7 +74,9 @@ def alerts(
             Q(critical__lt=critical) | Q(later, critical=critical) if open else later
         )
     rows = [*found[: paging.checked(limit) + 1]]
-    return paging.page(rows, limit=limit, key=lambda each: (each.critical, each.opened_at, each.id))
+    return paging.page(
+        rows, of=name, limit=limit, key=lambda each: (each.critical, each.opened_at, each.id)
+    )
 
 
 def messages(*, limit: int = 50, until: UUID | None = None) -> list[SentMessage]:
@@ -116,7 +119,8 @@ def messages_by_stop(
 
     The keys are the sequences of the stops. `events` are newest first; `cursor` is the page's.
     """
-    newer = queries.event_if_kept(task.application, paging.unpack(cursor, int) or 0)
+    after = paging.unpack(cursor, int, of=paging.OF_TASK) or 0
+    newer = queries.event_if_kept(task.application, after)
     stops = [*_stops(events, None if newer is None else newer.event.occurred_at)]
     if not stops:
         return {}

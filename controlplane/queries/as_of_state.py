@@ -121,9 +121,9 @@ def tasks(
     """Return tasks as of then, in the order of `queries.tasks`; owners are those of now."""
     if wanted.owner is not None:
         raise InvalidValue("owner", wanted.owner, "only without as_of")
-    before = paging.unpack(cursor, tuple[datetime, UUID])
+    before = paging.unpack(cursor, tuple[datetime, UUID], of="past tasks")
     rows = [each for state in _states(wanted.application, when) for each in _wanted(state, wanted)]
-    return _page(rows, sort_key, before, limit)
+    return _page(rows, sort_key, before, limit, of="past tasks")
 
 
 def groups(
@@ -136,7 +136,7 @@ def groups(
     limit: int = 50,
 ) -> Page[GroupState]:
     """Return error groups as of then, the last failed first."""
-    before = paging.unpack(cursor, tuple[datetime, str, str])
+    before = paging.unpack(cursor, tuple[datetime, str, str], of="past error groups")
     part = None if text is None else text.lower()
     rows = [
         each
@@ -145,7 +145,7 @@ def groups(
         if status in (None, each.status.value)
         and (part is None or part in each.exception_class.lower() or part in each.message.lower())
     ]
-    return _page(rows, _group_order, before, limit)
+    return _page(rows, _group_order, before, limit, of="past error groups")
 
 
 def group(application: str, fingerprint: str, when: AsOf) -> GroupDetail:
@@ -272,10 +272,12 @@ def _live(state: StreamState) -> frozenset[live_checkpoints.PipelineKey]:
     return live_checkpoints.live_keys([*state.threads.values()])
 
 
-def _page(rows: list[S], order: Callable[[S], Key], before: Key | None, limit: int) -> Page[S]:
+def _page(
+    rows: list[S], order: Callable[[S], Key], before: Key | None, limit: int, *, of: str
+) -> Page[S]:
     ordered = sorted(rows, key=order, reverse=True)
     rest = [each for each in ordered if before is None or order(each) < before]
-    return paging.page(rest[: paging.checked(limit) + 1], limit=limit, key=order)
+    return paging.page(rest[: paging.checked(limit) + 1], of=of, limit=limit, key=order)
 
 
 def _group_order(state: GroupState) -> tuple[datetime, str, str]:

@@ -81,7 +81,7 @@ from arrester.controlplane.store.record_index.blocks import (
     indexed_positions,
 )
 from arrester.controlplane.store.record_index.candidates import candidate_blocks
-from arrester.controlplane.store.record_index.read_blocks import read_blocks
+from arrester.controlplane.store.record_index.read_blocks import HeadFilter, read_blocks
 from arrester.controlplane.store.record_index.terms import RecordQuery, fields_of, record_fields
 from arrester.controlplane.store.snapshot_rows import (
     LogBeginning,
@@ -139,7 +139,7 @@ from arrester.controlplane.store.streams import (
 
 __all__ = [
     "BEGINNING", "CANDIDATES", "INVALID_ENTRIES", "ActionQuery", "Dropped", "EntrySelection",
-    "FailureQuery", "Limit", "LogBeginning", "LogStream", "NewBatch", "Newest",
+    "FailureQuery", "HeadFilter", "Limit", "LogBeginning", "LogStream", "NewBatch", "Newest",
     "QuarantinedEntry", "RecordBlock", "RecordKey", "RecordQuery", "RunEnd", "StoredState",
     "StreamLocked", "WaitingEntries", "add_to_quarantine", "advance_stream", "all_streams",
     "append", "base", "base_states", "bases", "batch_ids_since", "begin_of_log", "bytes_by_day",

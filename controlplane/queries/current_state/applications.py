@@ -71,10 +71,10 @@ def application_page(
     lags: Sequence[Lag], *, cursor: str | None = None, limit: int = 50
 ) -> Page[Summary]:
     """Return applications by name, of those that have one of `lags`."""
-    after = paging.unpack(cursor, str) or ""
+    after = paging.unpack(cursor, str, of="applications") or ""
     wanted = [lag.application for lag in lags]
     names = application_names().filter(name__gt=after, name__in=wanted)[: paging.checked(limit) + 1]
-    page = paging.page([*names], limit=limit, key=str)
+    page = paging.page([*names], of="applications", limit=limit, key=str)
     states = row_mapping.APPLICATIONS.load_readable(
         "name = ANY(%s::text[]) ORDER BY name", [[*page.rows]]
     )

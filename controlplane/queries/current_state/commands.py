@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
 from uuid import UUID
 
 from msgspec import UNSET
@@ -62,8 +61,7 @@ def commands(
     those without a final status. Without `parts`, a redrive is one command: those that it has
     issued are left out.
     """
-    found = paging.unpack(cursor, tuple[Literal["commands"], datetime, UUID])
-    before = None if found is None else found[1:]
+    before = paging.unpack(cursor, tuple[datetime, UUID], of="commands")
     digest = None if task is None else task_id(task)
     equal = {
         "application": application,
@@ -83,7 +81,7 @@ def commands(
         f"{where}{' AND open' if open else ''} ORDER BY issued_at DESC, id DESC LIMIT %s",
         [*parameters, paging.checked(limit) + 1],
     )
-    return paging.page(rows, limit=limit, key=lambda each: ("commands", each.issued_at, each.id))
+    return paging.page(rows, of="commands", limit=limit, key=lambda each: (each.issued_at, each.id))
 
 
 def verdict(command: CommandState) -> Verdict | None:

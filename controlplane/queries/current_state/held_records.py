@@ -101,14 +101,19 @@ def held(
     application: str | None = None, *, cursor: str | None = None, limit: int = 50
 ) -> Page[TaskState]:
     """Return the tasks that hold records, most records first."""
-    before = paging.unpack(cursor, tuple[int, UUID])
+    before = paging.unpack(cursor, tuple[int, UUID], of="held records")
     where, parameters = sql.where({"application": application}, "held, digest", before)
     rows = row_mapping.TASKS.load(
         f"held > 0 AND {where} AND {live_checkpoints.OF_THREADS}"
         " ORDER BY held DESC, digest DESC LIMIT %s",
         [*parameters, *_shown(application), paging.checked(limit) + 1],
     )
-    return paging.page(rows, limit=limit, key=lambda task: (task.held, UUID(task.id.digest)))
+    return paging.page(
+        rows,
+        of="held records",
+        limit=limit,
+        key=lambda task: (task.held, UUID(task.id.digest)),
+    )
 
 
 def held_in_all(application: str | None = None) -> tuple[int, int]:

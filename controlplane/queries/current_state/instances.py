@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
@@ -152,8 +152,7 @@ def instance_page(
 
     With `lost` only those that are LOST.
     """
-    found = paging.unpack(cursor, tuple[Literal["instances"], datetime, UUID])
-    before = None if found is None else found[1:]
+    before = paging.unpack(cursor, tuple[datetime, UUID], of="instances")
     where, parameters = sql.where({"application": application}, f"{_STARTED}, id", before)
     which = f"{'NOT ' if ended else ''}{LIVE}{' AND lost' if lost else ''}"
     rows = row_mapping.INSTANCES.load(
@@ -161,7 +160,10 @@ def instance_page(
         [*parameters, _ENDED, paging.checked(limit) + 1],
     )
     page = paging.page(
-        rows, limit=limit, key=lambda each: ("instances", each.started_at or _EARLIEST, each.id)
+        rows,
+        of="instances",
+        limit=limit,
+        key=lambda each: (each.started_at or _EARLIEST, each.id),
     )
     beats = heartbeats.read([(each.application, each.id) for each in page.rows])
     return Page(

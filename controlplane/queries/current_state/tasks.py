@@ -39,6 +39,11 @@ LATEST_STOP = "-since"
 #: DEAD ones, then PAUSED ones, both by age, then the others, the last changed first.
 URGENCY = "urgency"
 TASK_SORTS = (*_BY_COLUMN, URGENCY)
+#: The sort keys in cursors, and the name of the list in them, by its order.
+_KEYS: dict[str, Any] = {"since": tuple[datetime, UUID]} | dict.fromkeys(
+    ("held", "failed"), tuple[int, UUID]
+)
+_LIST = "tasks by {}"
 
 
 #: The states that a filter selects.
@@ -151,16 +156,19 @@ def tasks(
     where, parameters = _where(wanted)
     if sort == URGENCY:
         return _by_urgency(where, parameters, cursor, limit)
-    column = _COLUMNS[sort.removeprefix("-")]
+    column = sort.removeprefix("-")
+    expression = _COLUMNS[column]
     direction, compared = ("DESC", "<") if sort.startswith("-") else ("ASC", ">")
-    after = _unpack(cursor, sort)
+    after: tuple[object, ...] = paging.unpack(cursor, _KEYS[column], of=_LIST.format(sort)) or ()
     if after:
-        where = f"{where} AND ({column}, digest) {compared} (%s, %s)"
+        where = f"{where} AND ({expression}, digest) {compared} (%s, %s)"
     rows = row_mapping.TASKS.load(
-        f"{where} ORDER BY {column} {direction}, digest {direction} LIMIT %s",
+        f"{where} ORDER BY {expression} {direction}, digest {direction} LIMIT %s",
         [*parameters, *after, paging.checked(limit) + 1],
     )
-    return paging.page(rows, limit=limit, key=lambda task: _key(task, sort))
+    return paging.page(
+        rows, of=_LIST.format(sort), limit=limit, key=lambda task: _key(task, column)
+    )
 
 
 def tasks_of_each(wanted: TaskFilter, *, most: int) -> list[TaskState]:
@@ -210,51 +218,34 @@ def _by_urgency(
     where: str, parameters: Sequence[Any], cursor: str | None, limit: int
 ) -> Page[TaskState]:
     """Return stopped tasks, which are few and have an index, then the others by theirs."""
-    after = paging.unpack(cursor, tuple[str, str, datetime, UUID])
-    if after is not None and after[0] != URGENCY:
-        raise InvalidValue("cursor", cursor, f"one of a list that is sorted by {URGENCY}")
+    after = paging.unpack(cursor, tuple[str, datetime, UUID], of=_LIST.format(URGENCY))
     since, rows = _COLUMNS["since"], list[TaskState]()
     most = paging.checked(limit) + 1
-    if after is None or after[1]:
+    if after is None or after[0]:
         more = "" if after is None else f" AND (status, {since}, digest) > (%s, %s, %s)"
         rows += row_mapping.TASKS.load(
             f"{where} AND {sql.STOPPED}{more} ORDER BY status, {since}, digest LIMIT %s",
-            [*parameters, *(after or ())[1:], most],
+            [*parameters, *(after or ()), most],
         )
         after = None
     if len(rows) < most:
         more = "" if after is None else f" AND ({since}, digest) < (%s, %s)"
         rows += row_mapping.TASKS.load(
             f"{where} AND NOT {sql.STOPPED}{more} ORDER BY {since} DESC, digest DESC LIMIT %s",
-            [*parameters, *(after or ())[2:], most - len(rows)],
+            [*parameters, *(after or ())[1:], most - len(rows)],
         )
     return paging.page(
         rows,
+        of=_LIST.format(URGENCY),
         limit=limit,
-        key=lambda task: (
-            URGENCY,
-            task.status.value if task.status.stopped else "",
-            *sort_key(task),
-        ),
+        key=lambda task: (task.status.value if task.status.stopped else "", *sort_key(task)),
     )
 
 
-def _unpack(cursor: str | None, sort: str) -> tuple[object, ...]:
-    """Return the sort key in a cursor; raise InvalidValue for one of another order."""
-    if sort.removeprefix("-") == "since":
-        newest = paging.unpack(cursor, tuple[datetime, UUID])
-        return newest or ()
-    key = paging.unpack(cursor, tuple[str, int, UUID])
-    if key is not None and key[0] != sort:
-        raise InvalidValue("cursor", cursor, f"one of a list that is sorted by {sort}")
-    return key[1:] if key else ()
-
-
-def _key(task: TaskState, sort: str) -> tuple[object, ...]:
-    column = sort.removeprefix("-")
+def _key(task: TaskState, column: str) -> tuple[object, UUID]:
     if column == "since":
         return sort_key(task)
-    return sort, task.held if column == "held" else task.failed, UUID(task.id.digest)
+    return task.held if column == "held" else task.failed, UUID(task.id.digest)
 
 
 def sort_key(task: TaskState) -> tuple[datetime, UUID]:

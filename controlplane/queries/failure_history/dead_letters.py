@@ -124,7 +124,7 @@ def dead_letters(
     wanted: DeadLetterFilter, *, cursor: str | None = None, limit: int = 50
 ) -> Page[DeadLetter]:
     """Return dead letters, newest first."""
-    before = paging.unpack(cursor, tuple[datetime, int, int, int])
+    before = paging.unpack(cursor, tuple[datetime, int, int, int], of="dead letters")
     limit = paging.checked(limit)
     conditions, parameters = totals_of(wanted)
     if conditions is None:
@@ -156,7 +156,12 @@ def dead_letters(
     statuses = [each.value for each in wanted.statuses]
     last = [stream, sequence, stream, number]
     rows = sql.rows(statement, [*last, statuses, *parameters, *of_times])
-    page = paging.page(rows, limit=limit, key=lambda row: (row[6], row[0], row[7], row[8]))
+    page = paging.page(
+        rows,
+        of="dead letters",
+        limit=limit,
+        key=lambda row: (row[6], row[0], row[7], row[8]),
+    )
     return Page(rows=tuple(_filled(page.rows)), next=page.next)
 
 
@@ -196,7 +201,8 @@ def dead_letter_totals(
         raise InvalidValue("by", by, "group, task")
     if wanted.since is not None or wanted.until is not None:
         raise InvalidValue("since", wanted.since, "no time: totals are of all known dead letters")
-    before = paging.unpack(cursor, tuple[int, int, str])
+    name = f"totals by {by}"
+    before = paging.unpack(cursor, tuple[int, int, str], of=name)
     limit = paging.checked(limit)
     conditions, parameters = totals_of(wanted)
     if conditions is None:
@@ -211,7 +217,7 @@ def dead_letter_totals(
         + f" ORDER BY sum(count) DESC, stream DESC, {column}::text DESC LIMIT %s",
         [*parameters, *bounds, limit + 1],
     )
-    page = paging.page(rows, limit=limit, key=lambda row: (row[2], row[0], str(row[1])))
+    page = paging.page(rows, of=name, limit=limit, key=lambda row: (row[2], row[0], str(row[1])))
     totals = _totals_of_tasks(page.rows) if by == "task" else _totals_of_groups(page.rows)
     return Page(rows=tuple(totals), next=page.next)
 

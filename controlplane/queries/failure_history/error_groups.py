@@ -41,10 +41,10 @@ _CONTAINS = r"""strpos(lower(state), lower(%s)) > 0
     OR strpos(lower(substring(state from '"message":"((?:[^"\\]|\\.)*)"')), lower(%s)) > 0)"""
 _ABOUT = about("%s::timestamptz")
 _KEYS: dict[str, Any] = {
-    "last_seen": tuple[str, datetime, str, str],
-    "first_seen": tuple[str, datetime, str, str],
-    "count": tuple[str, int, str, str],
-    "exception_class": tuple[str, str, str, str],
+    "last_seen": tuple[datetime, str, str],
+    "first_seen": tuple[datetime, str, str],
+    "count": tuple[int, str, str],
+    "exception_class": tuple[str, str, str],
 }
 
 
@@ -113,16 +113,14 @@ def groups(
         raise InvalidValue("sort", sort, allowed)
     conditions, parameters = _where(wanted or GroupFilter())
     direction, compared = ("DESC", "<") if sort.startswith("-") else ("ASC", ">")
-    keys = [column, "application", "fingerprint"]
-    before = paging.unpack(cursor, _KEYS[column])
+    keys, name = [column, "application", "fingerprint"], f"error groups by {sort}"
+    before = paging.unpack(cursor, _KEYS[column], of=name)
     if before is not None:
-        if before[0] != sort:
-            raise InvalidValue("cursor", cursor, f"one of a list that is sorted by {sort}")
         conditions.append(f"({', '.join(keys)}) {compared} (%s, %s, %s)")
-        parameters += before[1:]
+        parameters += before
         if column == "last_seen":
             conditions.append(f"seen_about {compared}= {_ABOUT}")
-            parameters.append(before[1])
+            parameters.append(before[0])
     # Rows that the index does not distinguish are sorted when they are read.
     columns = ["seen_about", *keys] if column == "last_seen" else keys
     order = ", ".join(f"{each} {direction}" for each in columns)
@@ -132,8 +130,9 @@ def groups(
     )
     return paging.page(
         rows,
+        of=name,
         limit=limit,
-        key=lambda each: (sort, _value(each, column), each.application, each.fingerprint),
+        key=lambda each: (_value(each, column), each.application, each.fingerprint),
     )
 
 
@@ -264,11 +263,11 @@ def group_history(
     application: str, fingerprint: str, *, cursor: str | None = None, limit: int = 50
 ) -> Page[StoredEvent]:
     """Return the acts on a group, the ends of mutes, and its notes, newest first."""
-    before = paging.unpack(cursor, int)
+    before = paging.unpack(cursor, int, of="acts on a group")
     events = store.read_group_actions(
         application, fingerprint, before=before, limit=paging.checked(limit) + 1
     )
-    return paging.page(events, limit=limit, key=lambda each: each.sequence)
+    return paging.page(events, of="acts on a group", limit=limit, key=lambda each: each.sequence)
 
 
 def affected(application: str, fingerprint: str, *, live: bool = True) -> Affected:

@@ -25,6 +25,8 @@ from arrester.domain.errors import InvalidValue, NotFound
 from arrester.domain.events import FinalResponse, StoredEvent
 from arrester.domain.identity.names import TaskDigest, TaskId
 
+#: The name of the list in cursors.
+FAILURES = "failures"
 #: Up to this many error groups are scanned one by one. A stage or class of more groups is frequent
 #: enough to fill a page from the log in order.
 FEW = 50
@@ -79,16 +81,21 @@ def indexed_failures(
     wanted: FailureFilter, *, cursor: str | None = None, limit: int = 50
 ) -> Page[StoredEvent]:
     """Return failures as `filtered_failures.failures`, by the filters that have an index."""
-    before, limit = paging.unpack(cursor, tuple[datetime, str, int]), paging.checked(limit)
+    before, limit = (
+        paging.unpack(cursor, tuple[datetime, str, int], of=FAILURES),
+        paging.checked(limit),
+    )
     query = query_of(wanted, before=before)
     if query is None:
         return Page(rows=())
     portion = store.read_failures(query, limit=limit + 1)
     if len(portion.events) > limit or portion.end is None:
-        page = paging.page(portion.events, limit=limit, key=store.newest)
+        page = paging.page(portion.events, of=FAILURES, limit=limit, key=store.newest)
     else:
         page = Page(
-            rows=tuple(portion.events), next=paging.pack(portion.end), searched_until=portion.end[0]
+            rows=tuple(portion.events),
+            next=paging.pack(portion.end, of=FAILURES),
+            searched_until=portion.end[0],
         )
     return replace(page, rows=tuple(each for each in page.rows if _is_of(each, wanted.groups)))
 
@@ -218,6 +225,16 @@ def check_class(name: str) -> None:
     full_names = [each for (each,) in sql.rows(_CLASSES_ENDING, [len(name) + 1, f".{name}"])]
     suggestion = f": {', '.join(full_names)}" if full_names else ""
     raise InvalidValue("exception_class", name, f"the whole name, with its package{suggestion}")
+
+
+def check_pipeline(application: str, pipeline: str) -> None:
+    """Raise NotFound for a pipeline that had neither a run nor a failure."""
+    of_pipeline = {"application": application, "pipeline": pipeline}
+    if not any(
+        model._default_manager.filter(**of_pipeline).exists()
+        for model in (models.Thread, models.FailureTotal)
+    ):
+        raise NotFound(f"there is no pipeline {pipeline!r} in {application!r}")
 
 
 def check_group(fingerprint: str, application: str | None = None) -> None:

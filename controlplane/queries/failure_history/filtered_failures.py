@@ -5,20 +5,22 @@ A page reads a bounded part of the log, or of the index of records, and keeps wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 
 from arrester.controlplane import store
 from arrester.controlplane.queries import paging
 from arrester.controlplane.queries.failure_history.failures import (
+    FAILURES,
     FailureFilter,
     indexed_failures,
     query_of,
 )
 from arrester.controlplane.queries.failure_history.record_search import (
     MAX_SEARCH,
-    RecordFilter,
+    Search,
     field_term,
-    find_records,
 )
 from arrester.controlplane.queries.paging import Page
 from arrester.domain.errors import InvalidValue
@@ -27,6 +29,8 @@ from arrester.domain.identity.names import task_id
 
 #: The failures that one page reads at once, and at most.
 _PART, _MOST = 500, 5_000
+#: The name of the list by words or a record's key in cursors: its order is another one.
+_BY_RECORD = "failures by receipt"
 
 
 def failures(
@@ -46,7 +50,10 @@ def failures(
         return _of_records(wanted, cursor=cursor, limit=limit)
     if wanted.response is None and wanted.instance is None and wanted.key is None:
         return indexed_failures(wanted, cursor=cursor, limit=limit)
-    before, limit = paging.unpack(cursor, tuple[datetime, str, int]), paging.checked(limit)
+    before, limit = (
+        paging.unpack(cursor, tuple[datetime, str, int], of=FAILURES),
+        paging.checked(limit),
+    )
     rows: list[StoredEvent] = []
     for _ in range(_MOST // _PART):
         query = query_of(wanted, before=before)
@@ -55,17 +62,35 @@ def failures(
         portion = store.read_failures(query, limit=_PART)
         rows += [each for each in portion.events if _matches(each, wanted)]
         if len(rows) > limit:
-            return paging.page(rows, limit=limit, key=store.newest)
+            return paging.page(rows, of=FAILURES, limit=limit, key=store.newest)
         before = portion.end
         if before is None:
             return Page(rows=tuple(rows))
     assert before is not None
-    return Page(rows=tuple(rows), next=paging.pack(before), searched_until=before[0])
+    return Page(rows=tuple(rows), next=paging.pack(before, of=FAILURES), searched_until=before[0])
 
 
 def _of_records(wanted: FailureFilter, *, cursor: str | None, limit: int) -> Page[StoredEvent]:
     """Return the failures of a record's key, and whose message has words in their order."""
-    terms, words = [], None
+    query = _query(wanted)
+    search = Search(
+        application=wanted.application,
+        heads=_head_filter(wanted, query.phrases),
+        matched=lambda failure: [] if _matches(failure, wanted) else None,
+        before=paging.unpack(cursor, tuple[datetime, int, int], of=_BY_RECORD),
+        limit=paging.checked(limit),
+    )
+    search.run(query.terms())
+    return Page(
+        rows=tuple(failure for _, failure, _ in search.found),
+        next=None if search.end is None else paging.pack(search.end, of=_BY_RECORD),
+        searched_until=search.searched_until,
+    )
+
+
+def _query(wanted: FailureFilter) -> store.RecordQuery:
+    """Return the query of what the index has; raise InvalidValue for a text without words."""
+    terms = []
     if wanted.record_key is not None:
         terms.append(field_term("key", wanted.record_key))
     if wanted.text is not None:
@@ -73,32 +98,27 @@ def _of_records(wanted: FailureFilter, *, cursor: str | None, limit: int) -> Pag
         phrase = field_term("", wanted.text).removeprefix(":")
         terms.append(phrase)
         try:
-            words = store.RecordQuery.parse(phrase)
+            store.RecordQuery.parse(phrase)
         except InvalidValue:
             raise InvalidValue("text", wanted.text, "words of the message") from None
-    search = RecordFilter(q=" ".join(terms), application=wanted.application)
-    if len(search.q) > MAX_SEARCH:
+    q = " ".join(terms)
+    if len(q) > MAX_SEARCH:
         names = ("text", "record_key")
         longest = max(names, key=lambda each: len(getattr(wanted, each) or ""))
         start = f"{getattr(wanted, longest)[:50]}…"
         raise InvalidValue(longest, start, f"at most {MAX_SEARCH} characters in both")
-    found = find_records(search, cursor=cursor, limit=limit)
-    rows = [
-        each.failure
-        for each in found.rows
-        if _matches(each.failure, wanted) and (words is None or _has_words(each.failure, words))
-    ]
-    searched_until = found.searched_until
-    if found.next is not None and found.rows and len(rows) < limit:
-        searched_until = searched_until or found.rows[-1].failure.received_at
-    return Page(rows=tuple(rows), next=found.next, searched_until=searched_until)
+    return store.RecordQuery.parse(q)
 
 
-def _has_words(stored: StoredEvent, words: store.RecordQuery) -> bool:
-    """Return whether the message has the words; a field of the record may be named `message`."""
-    data = stored.event.data
-    assert isinstance(data, RecordFailed)
-    return words.matched([("message", data.failure.message)]) is not None
+def _head_filter(wanted: FailureFilter, phrases: Sequence[str]) -> store.HeadFilter:
+    """Return whether a failure has the key and the words; messages recur, so each is read once."""
+    words = store.RecordQuery((), tuple(phrases))
+
+    @cache
+    def has_words(message: str) -> bool:
+        return words.matched([("message", message)]) is not None
+
+    return lambda key, message: wanted.record_key in (None, key) and has_words(message)
 
 
 def _matches(stored: StoredEvent, wanted: FailureFilter) -> bool:

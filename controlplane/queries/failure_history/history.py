@@ -59,10 +59,10 @@ def task_history(
         application,
         task=task,
         commands=[command.id for command in commands],
-        before=min(paging.unpack(cursor, int) or MAX_BIGINT, until + 1),
+        before=min(paging.unpack(cursor, int, of=paging.OF_TASK) or MAX_BIGINT, until + 1),
         limit=paging.checked(limit) + 1,
     )
-    return _page(events, limit)
+    return _page(events, limit, of=paging.OF_TASK)
 
 
 def state_changes(
@@ -72,20 +72,20 @@ def state_changes(
 
     Failed records are in the lists of errors; here are their consequences.
     """
-    before = paging.unpack(cursor, int)
+    before = paging.unpack(cursor, int, of="state changes")
     events = store.read_state_changes(application, before=before, limit=paging.checked(limit) + 1)
-    return _page(events, limit)
+    return _page(events, limit, of="state changes")
 
 
 def task_state_changes(
     digest: str, *, cursor: str | None = None, limit: int = 50
 ) -> Page[StoredEvent]:
     """Return the events that changed a task's state, and its commands, newest first."""
-    before = paging.unpack(cursor, int)
+    before = paging.unpack(cursor, int, of=paging.OF_TASK)
     events = store.read_task_state_changes(
         task_id(digest), before=before, limit=paging.checked(limit) + 1
     )
-    return _page(events, limit)
+    return _page(events, limit, of=paging.OF_TASK)
 
 
 def neighbours(stored: StoredEvent) -> Neighbours:
@@ -95,5 +95,5 @@ def neighbours(stored: StoredEvent) -> Neighbours:
     )
 
 
-def _page(events: Sequence[StoredEvent], limit: int) -> Page[StoredEvent]:
-    return paging.page(events, limit=limit, key=lambda each: each.sequence)
+def _page(events: Sequence[StoredEvent], limit: int, *, of: str) -> Page[StoredEvent]:
+    return paging.page(events, of=of, limit=limit, key=lambda each: each.sequence)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from heapq import merge
@@ -81,32 +81,25 @@ def find_records(
     if len(wanted.q) > MAX_SEARCH:
         raise InvalidValue("q", f"{wanted.q[:50]}…", f"at most {MAX_SEARCH} characters")
     query, limit = RecordQuery.parse(wanted.q), paging.checked(limit)
-    before = paging.unpack(cursor, tuple[datetime, int, int])
-    streams = {
-        each.id: each
-        for each in store.all_streams()
-        if wanted.application in (None, each.application) and each.received_at is not None
-    }
-    indexed = store.indexed_positions(streams)
-    search = _Search(query=query, streams=streams, before=before, limit=limit)
-    candidates = store.candidate_blocks(
-        [*streams],
-        query.terms(),
-        before=before,
-        most=_BLOCKS + len(streams) + 1,
-    )
-    tails = (_tail(each, indexed.get(each.id, 0)) for each in streams.values())
-    search.run(_newest_first([each for each in tails if each is not None], candidates))
-    rows = search.records()
+    before = paging.unpack(cursor, tuple[datetime, int, int], of="records")
+
+    def paths(failure: StoredEvent) -> list[str] | None:
+        data = failure.event.data
+        assert isinstance(data, RecordFailed)
+        return query.matched(store.fields_of(data, failure.event.body))
+
+    search = Search(application=wanted.application, matched=paths, before=before, limit=limit)
+    search.run(query.terms())
+    rows = _records(search)
     return FoundRecords(
         rows=rows,
         dead_letters=tuple(_only_counted(query, rows, wanted, limit)) if before is None else (),
-        next=None if search.end is None else paging.pack(search.end),
+        next=None if search.end is None else paging.pack(search.end, of="records"),
         searched_until=search.searched_until,
         not_indexed={
             each.application: left
-            for each in streams.values()
-            if (left := each.sequence - indexed.get(each.id, 0) - _TAIL) > 0
+            for each in search.streams.values()
+            if (left := each.sequence - search.indexed.get(each.id, 0) - _TAIL) > 0
         },
     )
 
@@ -136,24 +129,53 @@ def _newest_first(
 
 
 @dataclass(slots=True, kw_only=True)
-class _Search:
-    """One page of matching failures."""
+class Search:
+    """One page of matching failures, newest receipt first."""
 
-    query: RecordQuery
-    streams: Mapping[int, LogStream]
+    application: str | None
+    #: The fields of a failure that match; None: it does not match.
+    matched: Callable[[StoredEvent], list[str] | None]
+    #: Which failures are read, by their heads; None: all of them, with their bodies.
+    heads: store.HeadFilter | None = None
     #: The last failure of the page before.
     before: RecordKey | None
     limit: int
+    streams: Mapping[int, LogStream] = field(init=False)
+    #: Up to which position each log is indexed.
+    indexed: Mapping[int, int] = field(init=False)
     found: list[tuple[RecordKey, StoredEvent, list[str]]] = field(default_factory=list)
     #: The cursor of the next page; None: there is none.
     end: RecordKey | None = None
     #: The time up to which the page searched, if it ends before it is full.
     searched_until: datetime | None = None
 
-    def run(self, blocks: Iterable[RecordBlock]) -> None:
+    def __post_init__(self) -> None:
+        """Choose the logs."""
+        self.streams = {
+            each.id: each
+            for each in store.all_streams()
+            if self.application in (None, each.application) and each.received_at is not None
+        }
+        self.indexed = store.indexed_positions(self.streams)
+
+    def run(self, terms: Collection[str]) -> None:
+        """Search the failures that have all terms in the index, and those not indexed yet."""
+        most = _BLOCKS + len(self.streams) + 1
+        candidates = store.candidate_blocks([*self.streams], terms, before=self.before, most=most)
+        tails = (_tail(each, self.indexed.get(each.id, 0)) for each in self.streams.values())
+        self._read(_newest_first([each for each in tails if each is not None], candidates))
+        self.found.sort(key=lambda each: each[0], reverse=True)
+        if self.end is not None:
+            end = self.end
+            self.found = [each for each in self.found if each[0] >= end]
+        if len(self.found) > self.limit:
+            del self.found[self.limit :]
+            self.end, self.searched_until = self.found[-1][0], None
+
+    def _read(self, blocks: Iterable[RecordBlock]) -> None:
         """Read blocks, newest first, until the page is full or `_BLOCKS` are read."""
         left = _BLOCKS
-        for block, failures in store.read_blocks(blocks, self.streams):
+        for block, failures in store.read_blocks(blocks, self.streams, matches=self.heads):
             newest = block.newest()
             if self._is_full(newest):
                 break
@@ -165,13 +187,6 @@ class _Search:
                 self._match((each.received_at, block.stream, each.sequence), each)
             # The block in which the last page ended is read again, one of each log at most.
             left -= self.before is None or newest < self.before
-        self.found.sort(key=lambda each: each[0], reverse=True)
-        if self.end is not None:
-            end = self.end
-            self.found = [each for each in self.found if each[0] >= end]
-        if len(self.found) > self.limit:
-            del self.found[self.limit :]
-            self.end, self.searched_until = self.found[-1][0], None
 
     def _is_full(self, newest: RecordKey) -> bool:
         """Return whether the page has its rows, if all further ones are not newer than this."""
@@ -182,16 +197,15 @@ class _Search:
     def _match(self, key: RecordKey, failure: StoredEvent) -> None:
         if self.before is not None and key >= self.before:
             return
-        data = failure.event.data
-        assert isinstance(data, RecordFailed)
-        paths = self.query.matched(store.fields_of(data, failure.event.body))
+        paths = self.matched(failure)
         if paths is not None:
             self.found.append((key, failure, paths))
 
-    def records(self) -> tuple[FoundRecord, ...]:
-        """Return the rows of the page."""
-        became = outcomes([stored for _, stored, _ in self.found])
-        return tuple(
-            FoundRecord(failure=stored, task=task_of(stored), matches=tuple(paths), outcome=outcome)
-            for (_, stored, paths), outcome in zip(self.found, became, strict=True)
-        )
+
+def _records(search: Search) -> tuple[FoundRecord, ...]:
+    """Return the rows of a page."""
+    became = outcomes([stored for _, stored, _ in search.found])
+    return tuple(
+        FoundRecord(failure=stored, task=task_of(stored), matches=tuple(paths), outcome=outcome)
+        for (_, stored, paths), outcome in zip(search.found, became, strict=True)
+    )

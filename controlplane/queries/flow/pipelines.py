@@ -133,14 +133,15 @@ def pipeline_page(
     wanted: PipelineFilter, *, now: datetime, cursor: str | None = None, limit: int = 50
 ) -> Page[PipelineFlow]:
     """Return pipelines by name."""
-    after = paging.unpack(cursor, tuple[str, str, str]) or ("", "", "")
+    after = paging.unpack(cursor, tuple[str, str, str], of="pipelines") or ("", "", "")
     found = [
         each
         for each in pipeline_flows(now=now, application=wanted.application)
         if wanted.takes(each) and each.key > after
     ]
     rows = sorted(found, key=lambda each: each.key)
-    return paging.page(rows[: paging.checked(limit) + 1], limit=limit, key=lambda each: each.key)
+    rows = rows[: paging.checked(limit) + 1]
+    return paging.page(rows, of="pipelines", limit=limit, key=lambda each: each.key)
 
 
 def _row(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
@@ -113,13 +113,12 @@ def audit(wanted: AuditFilter, *, cursor: str | None = None, limit: int = 50) ->
     """Return the acts of people, newest first; effects of a command are shown with the command."""
     if wanted.kind is not None and wanted.kind not in ACT_KINDS:
         raise InvalidValue("kind", wanted.kind, ", ".join(ACT_KINDS))
-    found = paging.unpack(cursor, tuple[Literal["audit"], datetime, str, int])
-    before = None if found is None else found[1:]
+    before = paging.unpack(cursor, tuple[datetime, str, int], of="audit")
     limit = paging.checked(limit)
     acts = [*_in_logs(wanted, before, limit + 1), *_entries(wanted, before, limit + 1)]
     # Stable: at the same moment events come first, as in the cursor's order.
     acts.sort(key=lambda act: act.at, reverse=True)
-    page = paging.page(acts[: limit + 1], limit=limit, key=lambda act: ("audit", *_key(act)))
+    page = paging.page(acts[: limit + 1], of="audit", limit=limit, key=_key)
     return replace(page, rows=_with_statuses(page.rows))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
 from itertools import groupby, islice
 from typing import Any, Final
@@ -11,18 +11,20 @@ from arrester.controlplane.store import batches, prepared_statements
 from arrester.controlplane.store.batches import READ_BYTES, BatchRow
 from arrester.controlplane.store.record_index.blocks import RecordBlock
 from arrester.controlplane.store.streams import LogStream
-from arrester.domain.events import StoredEvent
+from arrester.domain.events import RecordFailed, StoredEvent
+from arrester.domain.wire.failure_columns import StoredFailures, last
 
+#: Whether a failed record is wanted, by its key and message.
+HeadFilter = Callable[[str | None, str], bool]
 #: So many blocks are read by one statement.
 _BLOCKS: Final = 16
 #: The most batches of one block that are read at once.
 _BATCHES_AT_ONCE: Final = 2_000
-_SIZE: Final = "(octet_length(heads) + coalesce(octet_length(bodies), 0))"
 #: The batches of blocks. A batch is in the partition of the day on which it was received.
-_BATCHES: Final = f"""
-    SELECT number, sequence, id, received_at, heads, bodies FROM (
+_BATCHES: Final = """
+    SELECT number, sequence, id, received_at, heads, {bodies} FROM (
         SELECT wanted.number, batch.*,
-            sum({_SIZE}) OVER (ORDER BY wanted.number, sequence) - {_SIZE} AS before
+            sum({size}) OVER (ORDER BY wanted.number, sequence) - {size} AS before
         FROM unnest(
             %(streams)s::int[], %(firsts)s::bigint[], %(lasts)s::bigint[], %(days)s::date[],
             %(ends)s::date[]
@@ -39,15 +41,26 @@ _BATCHES: Final = f"""
     ) AS found
     WHERE before < %(most)s ORDER BY number, sequence
 """
+_WITH_BODIES: Final = _BATCHES.format(
+    bodies="bodies", size="(octet_length(heads) + coalesce(octet_length(bodies), 0))"
+)
+_HEADS: Final = _BATCHES.format(bodies="NULL::bytea", size="octet_length(heads)")
 
 
 def read_blocks(
-    blocks: Iterable[RecordBlock], streams: Mapping[int, LogStream]
+    blocks: Iterable[RecordBlock],
+    streams: Mapping[int, LogStream],
+    *,
+    matches: HeadFilter | None = None,
 ) -> Iterator[tuple[RecordBlock, Iterable[StoredEvent]]]:
-    """Yield blocks in the given order, each with its RecordFailed events and their bodies."""
+    """Yield blocks in the given order, each with its RecordFailed events and their bodies.
+
+    With `matches` only the wanted events, without bodies: most are not made an object.
+    """
+    statement = _WITH_BODIES if matches is None else _HEADS
     left = iter(blocks)
     while some := list(islice(left, _BLOCKS)):
-        rows = prepared_statements.rows(_BATCHES, _parameters(some), binary=True)
+        rows = prepared_statements.rows(statement, _parameters(some), binary=True)
         is_all = sum(len(row[4]) + len(row[5] or b"") for row in rows) < READ_BYTES
         by_number = {
             number: list(of_block)
@@ -56,8 +69,11 @@ def read_blocks(
         }
         for number, block in enumerate(some, 1):
             application = streams[block.stream].application
-            if number in by_number:
-                yield block, _failed_records(application, block, by_number[number])
+            of_block = by_number.get(number)
+            if matches is not None:
+                yield block, _matching(application, block, of_block, matches)
+            elif of_block is not None:
+                yield block, _failed_records(application, block, of_block)
             else:
                 yield block, _failed_records_of_range(application, block)
 
@@ -90,3 +106,37 @@ def _failed_records_of_range(application: str, block: RecordBlock) -> Iterator[S
             application, after=after, until=block.last, most=_BATCHES_AT_ONCE
         )
         yield from failures
+
+
+def _matching(
+    application: str,
+    block: RecordBlock,
+    rows: Iterable[Sequence[Any]] | None,
+    matches: HeadFilter,
+) -> Iterator[StoredEvent]:
+    """Yield the wanted events of a block; without rows, it is read in parts."""
+    if rows is not None:
+        for _, *values, _bodies in rows:
+            yield from _matching_in(BatchRow.of([application, *values]), block, matches)
+        return
+    after = block.first - 1
+    while after < block.last:
+        batch_rows = batches.read(application, after=after, until=block.last)
+        if not batch_rows:
+            return
+        for row in batch_rows:
+            yield from _matching_in(row, block, matches)
+        after = last(batch_rows[-1].elements()[-1])
+
+
+def _matching_in(row: BatchRow, block: RecordBlock, matches: HeadFilter) -> Iterator[StoredEvent]:
+    for each in row.elements():
+        if isinstance(each, StoredFailures):
+            heads = zip(each.failed.keys, each.failed.messages, strict=True)
+            for index, head in enumerate(heads):
+                if block.first <= each.sequence + index <= block.last and matches(*head):
+                    yield each.stored_event(index)
+        elif block.first <= each.sequence <= block.last:
+            data = each.event.data
+            if isinstance(data, RecordFailed) and matches(data.key, data.failure.message):
+                yield each

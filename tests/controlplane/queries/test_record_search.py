@@ -197,6 +197,51 @@ def test_each_match_is_found_once_over_pages_newest_first(monkeypatch: pytest.Mo
         assert [each[0] for each in found] == sorted((each[0] for each in found), reverse=True)
 
 
+@pytest.mark.parametrize("read_bytes", [read_blocks.READ_BYTES, 1])
+def test_words_and_keys_of_failures_are_found_once_over_full_pages(
+    monkeypatch: pytest.MonkeyPatch, read_bytes: int
+) -> None:
+    """In batches as columns and as single events, indexed and not; some blocks are large."""
+    monkeypatch.setattr(blocks, "TERMS_PER_BLOCK", 12)
+    monkeypatch.setattr(read_blocks, "_BLOCKS", 3)
+    monkeypatch.setattr(read_blocks, "READ_BYTES", read_bytes)
+    monkeypatch.setattr(batches, "READ_BYTES", read_bytes)
+    monkeypatch.setattr(record_search, "_TAIL", 20)
+    random, position = Random(7), 0
+    expected: dict[tuple[str | None, str | None], list[int]] = {}
+    for minute in range(20):
+        some = []
+        for _ in range(random.randrange(1, 9)):
+            words, key = f"Left {random.randrange(3)} min. late", f"B6 {random.randrange(3)}"
+            # The words are also in the record, which no text finds.
+            some.append(failed(position, {"x": f"left {position % 3} min"}, message=words, key=key))
+            text = words.lower().removesuffix(". late")
+            for found_by in ((text, None), (None, key), (text, key)):
+                expected.setdefault(found_by, []).insert(0, position)
+            position += 1
+        append(*some, minute=minute, indexed=minute < 18)
+    assert len(expected) == 3 + 3 + 9
+    for (text, record_key), wanted in expected.items():
+        for until in (None, NOON + timedelta(minutes=30)):
+            filter = queries.FailureFilter(text=text, record_key=record_key, until=until)
+            found: list[int | None] = []
+            cursor = None
+            for _ in range(200):
+                page = queries.failures(filter, limit=4, cursor=cursor)
+                for each in page.rows:
+                    assert isinstance(each.event.data, RecordFailed)
+                    assert each.event.body is None
+                    found.append(each.event.data.position)
+                cursor = page.next
+                if cursor is None:
+                    break
+                assert len(page.rows) == 4
+            assert found == [each for each in wanted if until is None or (each % 60) < 30], (
+                text,
+                record_key,
+            )
+
+
 def test_a_filter_has_all_bits_of_its_terms_and_few_of_others() -> None:
     append(*(failed(n, {"id": f"{n:08x}"}) for n in range(400)))
     whole = models.RecordBlock.objects.count()

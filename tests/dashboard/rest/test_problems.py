@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 from unittest.mock import patch
+from urllib.parse import urlencode
 
 import pytest
 from django.test import Client
@@ -11,7 +12,7 @@ from django.test import Client
 from arrester.controlplane import queries
 from arrester.dashboard.rest import field_types
 from tests.dashboard.accounts import logged_in, make_user
-from tests.dashboard.story import Story
+from tests.dashboard.story import NA, TYPO, Story
 
 JSON = "application/json"
 MEMBERS = {"type", "title", "status", "detail", "code"}
@@ -158,15 +159,27 @@ def test_the_problem_of_a_search_names_its_parameter(
 
 def test_the_cursor_of_another_list_is_refused(flights: Story, viewer: Client) -> None:
     """Keys of some lists have the same types, and would continue at any row of another one."""
-    flights.pauses("JFK")
-    flights.pauses("LGA")
-    cursors = {
-        path: viewer.get(f"/api/v1/{path}?limit=1").json()["next"] for path in ("tasks", "failures")
-    }
-    lists = ("audit", "commands", "errors", "failures", "instances", "pipelines", "tasks")
+    for task, cause in (("JFK", TYPO), ("LGA", NA)):
+        flights.command(flights.pauses(task, cause=cause))
+    flights.skips("EWR", 3)
+    Story(application="billing", pipeline="invoices").starts()
+    lists = (
+        *("audit", "commands", "errors", "errors?sort=count", "failures"),
+        *("failures?text=late", "instances", "pipelines", "records?q=task:JFK", "tasks"),
+        *("tasks?sort=held", "tasks?sort=-held", "tasks?sort=urgency"),
+        *("dead-letters", "dead-letters/totals?by=task", "quarantine"),
+    )
+
+    def read(path: str, **parameters: Any) -> Any:
+        return viewer.get(f"/api/v1/{path}{'&' if '?' in path else '?'}{urlencode(parameters)}")
+
+    first = {path: read(path, limit=1) for path in lists}
+    assert {path: each.status_code for path, each in first.items()} == dict.fromkeys(lists, 200)
+    cursors = {path: cursor for path in lists if (cursor := first[path].json()["next"])}
+    assert {"audit", "commands", "dead-letters", "errors", "failures", "tasks"} <= {*cursors}
     for path, cursor in cursors.items():
-        assert viewer.get(f"/api/v1/{path}", {"cursor": cursor}).status_code == 200
+        assert read(path, cursor=cursor).status_code == 200, path
         for other in {*lists} - {path}:
-            refused = viewer.get(f"/api/v1/{other}", {"cursor": cursor})
+            refused = read(other, cursor=cursor)
             assert problem(refused)[:2] == (400, "invalid_value"), (path, other)
             assert refused.json()["param"] == "cursor"
