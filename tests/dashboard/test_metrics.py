@@ -255,22 +255,22 @@ def test_failures_are_counted_by_pipeline(flights: Story, viewer: Client) -> Non
     assert found["arrester_last_error_timestamp_seconds"][of] == last.timestamp()
 
 
-def test_tasks_add_no_sample_and_every_name_is_escaped(viewer: Client) -> None:
+def test_tasks_and_error_groups_add_no_sample(flights: Story, viewer: Client) -> None:
     """10,000 tasks and 100 error groups have as many samples as one of each."""
-    now, name = datetime.now(UTC), 'a "quoted" \\ name\nof two lines, {of="labels"} ' + "x" * 400
-    run = Run(pipeline=name, checkpoint="cp-1", epoch=1)
+    now, odd = datetime.now(UTC), '"quoted" \\ of\ntwo lines {of="labels"} ' + "x" * 400
+    run = Run(pipeline=flights.pipeline, checkpoint=flights.checkpoint, epoch=flights.epoch)
 
     def fail(first: int, last: int) -> None:
         events = [
             Event(
                 occurred_at=now,
                 data=RecordFailed(
-                    task=f'{number} "{name}',
+                    task=f"{number} {odd}",
                     position=number,
                     failure=msgspec.structs.replace(
                         TYPO,
                         fingerprint=f"1-{number % 100:016x}",
-                        stage=f"process:{number % 100} {name}",
+                        stage=f"process:{number % 100} {odd}",
                     ),
                     response=FinalResponse.CONTINUE,
                 ),
@@ -282,11 +282,11 @@ def test_tasks_add_no_sample_and_every_name_is_escaped(viewer: Client) -> None:
 
     fail(0, 1)
     few = scrape(viewer)
-    assert few["arrester_record_errors_total"] == {("flights", name): 1}
+    assert few["arrester_record_errors_total"] == {("flights", "delays"): 1}
     fail(1, 10_000)
     many = scrape(viewer)
-    assert many["arrester_record_errors_total"] == {("flights", name): 10_000}
-    assert many["arrester_tasks_without_run"] == {("flights",): 10_000}
+    assert many["arrester_record_errors_total"] == {("flights", "delays"): 10_000}
+    assert many["arrester_tasks"]["flights", "RUNNING"] == 10_000
     # The second scrape has a route more: the first one.
     ours = {each for each in many if not each.startswith("arrester_http_")}
     assert {each: {*many[each]} for each in ours} == {each: {*few[each]} for each in ours}
