@@ -7,8 +7,9 @@ requested names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -28,6 +29,9 @@ _STAGES_OF_HOURS = """hour_count JOIN (
 _OF_TASK = """(SELECT occurred_at AS minute, count, application, '' AS name
     FROM event JOIN stream ON stream.id = event.stream WHERE task = %s AND count IS NOT NULL
 ) AS of_task"""
+
+_EPOCH = "extract(epoch FROM moment)::bigint"
+_NUMBER = f"least(sum, {MAX_BIGINT})::bigint"
 
 
 class SeriesFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +75,10 @@ def failure_series(
         names: if there are more names, all but the largest `names` - 1 are combined without one.
     """
     source = _source(wanted, by, step=step, since=since)
+    if names is not None and source.table == "hour_count" and by == "fingerprint":
+        found = _of_groups(wanted, since=since, until=until, step=step, names=names)
+        if found is not None:
+            return found
     where, parameters = sql.where(_conditions(wanted))
     time, name = source.time, source.name
     counted = f"{source.table} WHERE {time} >= %s AND {time} < %s AND {where}"
@@ -81,15 +89,79 @@ def failure_series(
         f" row_number() OVER (ORDER BY sum(count) DESC, application, {name}) AS place"
         f" FROM {counted} GROUP BY 1, 2"
         "), shown AS (SELECT application, name FROM ranked WHERE many <= %s OR place < %s)"
-        f" SELECT date_bin(%s, {time}, %s), shown.application, shown.name, sum(count)"
+        f" SELECT {_EPOCH}, application, name, {_NUMBER} FROM ("
+        f"SELECT date_bin(%s, {time}, %s) AS moment, shown.application, shown.name, sum(count)"
         f" FROM (SELECT {time}, application, {name} AS name, count FROM {counted}) AS counted"
-        " LEFT JOIN shown USING (application, name) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
+        " LEFT JOIN shown USING (application, name) GROUP BY 1, 2, 3) AS step ORDER BY 1, 2, 3",
         [*values, most, most, step, since, *values],
     )
+    moments = _moments(rows)
     return tuple(
-        StepCount(began_at=moment, application=of, name=called or None, count=int(count))
-        for moment, of, called, count in rows
+        StepCount(began_at=moments[epoch], application=of, name=called or None, count=count)
+        for epoch, of, called, count in rows
     )
+
+
+def _of_groups(
+    wanted: SeriesFilter, *, since: datetime, until: datetime, step: timedelta, names: int
+) -> tuple[StepCount, ...] | None:
+    """Return the counts of the largest error groups of an application, and of the rest together.
+
+    Only those that are the largest since creation are read: another one has at most its count since
+    creation. None if it may be among the largest nevertheless.
+    """
+    groups = sql.rows(
+        "SELECT fingerprint, count FROM error_group WHERE application = %s AND last_seen >= %s"
+        " ORDER BY count DESC LIMIT %s",
+        [wanted.application, since, 2 * names + 1],
+    )
+    read, others = groups[: 2 * names], groups[2 * names :]
+    time = [wanted.application, since, until]
+    counted = _of_some([fingerprint for fingerprint, _ in read], time, step)
+    sums: Counter[str | None] = Counter()
+    for (_, name), number in counted.items():
+        sums[name] += number
+    total = sums.pop(None, 0)
+    largest = sorted(sums, key=lambda name: (-sums[name], name))[:names]
+    if others and (len(largest) < names or sums[largest[-1]] <= others[0][1]):
+        return None
+    if total > sum(sums[name] for name in largest):
+        del largest[names - 1 :]
+    for (moment, name), number in counted.items():
+        if name in largest:
+            counted[moment, None] -= number
+    return tuple(
+        StepCount(began_at=moment, application=name and wanted.application, name=name, count=number)
+        for (moment, name), number in counted.items()
+        if number > 0 and (name is None or name in largest)
+    )
+
+
+def _of_some(
+    fingerprints: Sequence[str], time: Sequence[object], step: timedelta
+) -> dict[tuple[datetime, str | None], int]:
+    """Return the counts of error groups by step in order, and of all together without a name.
+
+    `time` has the application, the beginning and the end.
+    """
+    moment = "date_bin(%s, hour, %s) AS moment"
+    where = "application = %s AND hour >= %s AND hour < %s"
+    values = [step, time[1], *time]
+    rows = sql.rows(
+        f"SELECT {_EPOCH}, fingerprint, {_NUMBER} FROM ("
+        f"SELECT {moment}, fingerprint, sum(count) FROM hour_count"
+        f" WHERE {where} AND fingerprint = ANY(%s::text[]) GROUP BY 1, 2"
+        f" UNION ALL SELECT {moment}, NULL, sum(count) FROM hour_total WHERE {where} GROUP BY 1"
+        ") AS step ORDER BY 1, 2",
+        [*values, list(fingerprints), *values],
+    )
+    moments = _moments(rows)
+    return {(moments[epoch], fingerprint): count for epoch, fingerprint, count in rows}
+
+
+def _moments(rows: Iterable[tuple[Any, ...]]) -> dict[int, datetime]:
+    """Return the times of steps, which rows have as seconds since 1970: each is made once."""
+    return {epoch: datetime.fromtimestamp(epoch, UTC) for epoch in {row[0] for row in rows}}
 
 
 class _Source(NamedTuple):

@@ -197,7 +197,7 @@ def test_each_match_is_found_once_over_pages_newest_first(monkeypatch: pytest.Mo
         assert [each[0] for each in found] == sorted((each[0] for each in found), reverse=True)
 
 
-@pytest.mark.parametrize("read_bytes", [read_blocks.READ_BYTES, 1])
+@pytest.mark.parametrize("read_bytes", [batches.READ_BYTES, 1])
 def test_words_and_keys_of_failures_are_found_once_over_full_pages(
     monkeypatch: pytest.MonkeyPatch, read_bytes: int
 ) -> None:
@@ -216,14 +216,16 @@ def test_words_and_keys_of_failures_are_found_once_over_full_pages(
             # The words are also in the record, which no text finds.
             some.append(failed(position, {"x": f"left {position % 3} min"}, message=words, key=key))
             text = words.lower().removesuffix(". late")
-            for found_by in ((text, None), (None, key), (text, key)):
+            causes: tuple[tuple[str | None, str | None], ...]
+            causes = ((text, None), (None, key), (text, key))
+            for found_by in causes:
                 expected.setdefault(found_by, []).insert(0, position)
             position += 1
         append(*some, minute=minute, indexed=minute < 18)
     assert len(expected) == 3 + 3 + 9
-    for (text, record_key), wanted in expected.items():
+    for (words_of, record_key), wanted in expected.items():
         for until in (None, NOON + timedelta(minutes=30)):
-            filter = queries.FailureFilter(text=text, record_key=record_key, until=until)
+            filter = queries.FailureFilter(text=words_of, record_key=record_key, until=until)
             found: list[int | None] = []
             cursor = None
             for _ in range(200):
@@ -237,7 +239,7 @@ def test_words_and_keys_of_failures_are_found_once_over_full_pages(
                     break
                 assert len(page.rows) == 4
             assert found == [each for each in wanted if until is None or (each % 60) < 30], (
-                text,
+                words_of,
                 record_key,
             )
 

@@ -109,6 +109,20 @@ def test_the_smallest_names_of_a_series_are_combined(viewer: Client, step: int, 
     assert counted(names=12) == sizes
     assert counted(names=2) == {names[11]: 12, None: sum(range(12))}
     assert counted(names=1) == {None: sum(range(13))}
+    # Of a part of the time, in which others are the largest than since creation, or as large.
+    for first, last in ((90, 0), (180, 30), (25, 0)):
+        part = {
+            "since": (now - timedelta(minutes=first)).isoformat(),
+            "until": (now - timedelta(minutes=last)).isoformat(),
+        }
+        every = counted(names=50, **part)
+        in_order = sorted(every, key=lambda name: (-every[name], name))
+        for most in range(1, 14):
+            shown = in_order if len(every) <= most else in_order[: most - 1]
+            expected = {name: every[name] for name in shown}
+            if rest := sum(every.values()) - sum(expected.values()):
+                expected[None] = rest
+            assert counted(names=most, **part) == expected
 
 
 def test_a_series_has_the_numbers_of_the_chart(failed: Story, viewer: Client) -> None:
