@@ -34,6 +34,8 @@ from tests.upgrade.sample import APPLICATION, ROWS, pipeline_over
 
 VERSIONS = sorted(path.parent for path in (REPOSITORY / "tests" / "data").glob("*/expected.json"))
 each_version = pytest.mark.parametrize("version", VERSIONS, ids=[path.name for path in VERSIONS])
+#: The migrations that fill a table from others.
+DERIVING = ("0031_failure_totals", "0034_hour_stage")
 
 
 def expected(version: Path, part: str) -> dict[str, Any]:
@@ -82,7 +84,8 @@ def restore(folder: Path, urls: embedded.Urls) -> None:
                         "SELECT setval(pg_get_serial_sequence({}, 'id'), max(id)) FROM {}"
                     ).format(path.stem, table)
                 )
-        owner.execute(import_module("arrester.migrations.0031_failure_totals").FILL.encode())
+        for migration in DERIVING:
+            owner.execute(import_module(f"arrester.migrations.{migration}").FILL.encode())
 
 
 @each_version
