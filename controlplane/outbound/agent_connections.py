@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -50,12 +50,16 @@ def close_surplus(*, now: datetime) -> None:
         name: ids[FACTOR * settings.ENVIRONMENT.quotas.of(name)[Quota.CONNECTIONS] :]
         for name, ids in by_application().items()
     }
+    closed: Counter[str] = Counter()
     with redis_client.client().pipeline(transaction=False) as pipe:
+        names = [name for name, ids in surplus.items() for id in ids]
         for ids in surplus.values():
             for id in ids:
                 pipe.client_kill_filter(_id=str(id))
-        pipe.execute(raise_on_error=False)
-    _record({name: len(ids) for name, ids in surplus.items() if ids}, now=now)
+        # Redis answers with 0 for a connection that another `wake` has just closed.
+        for name, answer in zip(names, pipe.execute(raise_on_error=False), strict=True):
+            closed[name] += answer if isinstance(answer, int) else 0
+    _record(+closed, now=now)
 
 
 def _record(closed: Mapping[str, int], *, now: datetime) -> None:

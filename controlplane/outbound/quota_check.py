@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 from django.conf import settings
 from django.db import connection
+from msgspec.structs import replace
 
 from arrester.controlplane import store
 from arrester.controlplane.outbound import agent_connections
@@ -27,6 +28,9 @@ from arrester.domain.identity.names import check_name
 log = logging.getLogger(__name__)
 #: How long a result holds if no further check replaces it.
 LASTS_SECONDS = 180
+#: A shorter time than this is no measure of the events in a minute: another `wake` has just
+#: requested a check.
+LEAST_SECONDS = 10
 HEARTBEAT_BYTES = heartbeats.HEARTBEAT_BYTES
 #: Keys that are looked at in one step of the scan.
 _KEYS_PER_STEP = 500
@@ -73,12 +77,14 @@ class Excess(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What an application had when it was last checked."""
+    """What an application had when its events were last counted."""
 
     at: datetime
     #: Its newest log position: the difference of two checks gives the events in a minute.
     sequence: int
     redis_bytes: int
+    #: The events in a minute before.
+    events: int = 0
     exceeded: tuple[Excess, ...] = ()
 
 
@@ -96,11 +102,11 @@ def check(*, now: datetime) -> dict[str, Usage]:
         values = {quota: some.get(name, 0) for quota, some in counts.items()}
         values[Quota.REDIS_MB] = used[name] // 10**6
         values[Quota.CONNECTIONS] = len(connections.get(name, ()))
-        values[Quota.EVENTS] = _rate(before.get(name), stream.sequence, now=now)
+        counted = _counted(before.get(name), stream.sequence, now=now)
+        values[Quota.EVENTS] = counted.events
         quotas = settings.ENVIRONMENT.quotas.of(name)
-        found[name] = Usage(
-            at=now,
-            sequence=stream.sequence,
+        found[name] = replace(
+            counted,
             redis_bytes=used[name],
             exceeded=tuple(
                 Excess(quota, values[quota], most)
@@ -123,12 +129,15 @@ def usages() -> dict[str, Usage]:
     return {name: each for name, each in decoded.items() if each is not None}
 
 
-def _rate(before: Usage | None, sequence: int, *, now: datetime) -> int:
-    """Return the events of a minute since the check before."""
+def _counted(before: Usage | None, sequence: int, *, now: datetime) -> Usage:
+    """Return the usage with the events of a minute since the count before."""
     seconds = 0.0 if before is None else (now - before.at).total_seconds()
-    if before is None or not 1 <= seconds <= LASTS_SECONDS:
-        return 0
-    return max(0, round((sequence - before.sequence) * 60 / seconds))
+    if before is not None and 0 <= seconds < LEAST_SECONDS:
+        return before
+    events = 0
+    if before is not None and LEAST_SECONDS <= seconds <= LASTS_SECONDS:
+        events = max(0, round((sequence - before.sequence) * 60 / seconds))
+    return Usage(at=now, sequence=sequence, redis_bytes=0, events=events)
 
 
 def _count(statement: str) -> dict[str, int]:

@@ -39,6 +39,8 @@ HOUSEKEEPING_INTERVAL = timedelta(hours=1)
 HOUSEKEEPING_REPEAT_SECONDS = 600
 #: The new entries of the audit are verified this often.
 AUDIT_SECONDS = 60
+#: Failed records are indexed after new events, and this often, since a request may be lost.
+INDEX_SECONDS = 60
 #: Applications are compared with their quotas this often.
 QUOTAS_SECONDS = 60
 #: The longest queue that gets messages: with a longer one, no worker runs, and they fill Redis.
@@ -78,6 +80,7 @@ class Waker:
         self.requested: set[str] = set()
         self.next_discovery = self.next_sweep = self.next_housekeeping = 0.0
         self.next_audit = self.next_quotas = 0.0
+        self.next_index = time.monotonic() + INDEX_SECONDS
         #: Whether a fold was requested since failed records were indexed last.
         self.has_new_events = False
         #: The cursor of the scan through all keys of Redis; 0 after the last key.
@@ -149,8 +152,9 @@ class Waker:
         last_housekeeping = _record_servers()
         for task in (tasks.sweep, tasks.watch, tasks.alert):
             self._send_periodic(task)
-        if self.has_new_events:
+        if self.has_new_events or time.monotonic() >= self.next_index:
             self.has_new_events = False
+            self.next_index = time.monotonic() + INDEX_SECONDS
             tasks.request_index()
         if last_housekeeping is not None:
             self._request_housekeeping(last_housekeeping)

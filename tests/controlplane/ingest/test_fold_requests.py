@@ -14,7 +14,7 @@ from redis import Redis
 
 from arrester.controlplane import queries, store, tasks
 from arrester.controlplane.celery import STREAM_FOLDS, app
-from arrester.controlplane.celery_workers import FOLDS
+from arrester.controlplane.celery_workers import FOLDS, HOUSEKEEPING
 from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.management.commands.wake import POLL_SECONDS, SWEEP_SECONDS, Waker
 from arrester.domain.identity import redis_keys
@@ -148,3 +148,27 @@ def test_sweeps_run_before_waiting_folds(redis: Redis) -> None:
             taken.append(message.headers["task"])
             message.ack()
     assert taken == ["arrester.sweep", "arrester.watch", "arrester.fold_stream"]
+
+
+def test_a_lost_request_of_the_index_is_repeated(redis: Redis) -> None:
+    """A housekeeper was killed with the last one, and no new events come."""
+    waker = Waker()
+
+    def index_requests() -> int:
+        waker.next_sweep = 0.0
+        waker.poll()
+        queued = redis.lrange(HOUSEKEEPING, 0, -1)
+        redis.delete(HOUSEKEEPING)
+        return sum(
+            json.loads(each)["headers"]["task"] == tasks.index_records.name for each in queued
+        )
+
+    assert index_requests() == 0
+    streams.send(redis, [histories.failed(1)])
+    waker.next_discovery = 0.0
+    waker.poll()
+    assert index_requests() == 1
+    assert index_requests() == 0
+    # A minute later.
+    waker.next_index = 0.0
+    assert index_requests() == 1

@@ -17,7 +17,7 @@ from arrester.controlplane import queries, quotas, store, tasks
 from arrester.controlplane.celery_workers import HOUSEKEEPING
 from arrester.controlplane.ingest import fold_stream
 from arrester.controlplane.management.commands.wake import Waker
-from arrester.controlplane.outbound import backpressure, quota_check
+from arrester.controlplane.outbound import agent_connections, backpressure, quota_check
 from arrester.controlplane.queries import conditions
 from arrester.controlplane.queries.conditions.causes import AlertCause
 from arrester.controlplane.quotas import DEFAULTS, Quota
@@ -158,6 +158,13 @@ def test_events_in_a_minute_are_counted_between_two_checks(
     assert exceeded() == [(Quota.EVENTS, 20, 19)]
     quota_check.check(now=NOW + timedelta(seconds=90))
     assert exceeded() == []
+    # A second `wake` requests a check of its own: the count of the first one stays.
+    for seconds in (0, 1, 5):
+        send(redis, *(histories.failed(number) for number in range(10)))
+        quota_check.check(now=NOW + timedelta(seconds=120 + seconds))
+        assert exceeded() == [(Quota.EVENTS, 20, 19)]
+    quota_check.check(now=NOW + timedelta(seconds=180))
+    assert exceeded() == [(Quota.EVENTS, 20, 19)]
     # After a longer time without a check the rate is not known.
     send(redis, *(histories.failed(number) for number in range(100)))
     quota_check.check(now=NOW + timedelta(hours=1))
@@ -261,7 +268,12 @@ def test_the_newest_connections_above_twice_the_quota_are_closed(
         newer = [connect(APPLICATION) for _ in range(4)]
         with pytest.raises(ConnectionError):
             connect(APPLICATION)
+        # Another `wake` closes them at the same time: they are counted once.
+        before = agent_connections.by_application()
         sweep()
+        with monkeypatch.context() as other:
+            other.setattr(agent_connections, "by_application", lambda: before)
+            sweep()
         # The server can open new connections, and keeps its own.
         with Redis.from_url(settings.REDIS_URL) as another:
             another.ping()
