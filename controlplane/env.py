@@ -286,7 +286,11 @@ def _url(variables: Mapping[str, str], name: str, schemes: tuple[str, ...]) -> s
     allowed = f"a URL that starts with {' or '.join(f'{scheme}://' for scheme in schemes)}"
     try:
         parts = urlsplit(text)
-        _ = parts.port  # raises ValueError unless it is a number
+        # PostgreSQL accepts several hosts, one of which is the primary.
+        several = schemes == POSTGRES_SCHEMES
+        places = parts.netloc.rpartition("@")[2]
+        for place in places.split(",") if several else [places]:
+            _ = urlsplit(f"//{place}").port  # raises ValueError unless it is a number
     except ValueError as error:
         raise InvalidSetting(name, _without_password(text), f"{allowed} ({error})") from None
     if parts.scheme not in schemes:

@@ -22,7 +22,9 @@ USER = "postgres"
 
 
 @dataclass(frozen=True, slots=True)
-class _TcpHome(Home):
+class TcpHome(Home):
+    """A data folder whose server has a port."""
+
     port: int
 
     def urls(self, credentials: Credentials) -> Urls:
@@ -33,7 +35,7 @@ class _TcpHome(Home):
 class PostgresServer(Postgres):
     """A server that also listens on a port of 127.0.0.1."""
 
-    home: _TcpHome
+    home: TcpHome
 
     def _options(self) -> list[str]:
         port = f"port={self.home.port}"
@@ -68,7 +70,7 @@ def running() -> Iterator[PostgresServer]:
     """Run a server until the block ends."""
     with tempfile.TemporaryDirectory(prefix="arrester-postgres-", dir=scratch.FOLDER) as folder:
         Path(folder).chmod(0o711)
-        home = _TcpHome(Path(folder) / "home", free_port())
+        home = TcpHome(Path(folder) / "home", free_port())
         home.make()
         server = PostgresServer(home=home, credentials=home.make_credentials(), durable=False)
         try:

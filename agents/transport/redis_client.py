@@ -275,12 +275,15 @@ def _client(url: str, seconds: float) -> redis.Redis:
     """Return a client without retries: the caller decides when to try again."""
     import redis
     from redis.backoff import NoBackoff
+    from redis.exceptions import ReadOnlyError
     from redis.retry import Retry
 
     return redis.Redis.from_url(
         url,
         protocol=2,
         retry=Retry(NoBackoff(), 0),
+        # A former master, which has become a replica: the next call needs a new connection.
+        retry_on_error=[ReadOnlyError],
         socket_connect_timeout=CALL_SECONDS,
         socket_timeout=seconds,
     )

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import DataError, IntegrityError
 from redis import Redis
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError, TimeoutError
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError, TimeoutError
 from redis.retry import Retry
 
 from arrester.domain.errors import BrokenState
@@ -43,8 +43,10 @@ def _client(url: str) -> Redis:
         url,
         **settings.REDIS_OPTIONS,
         health_check_interval=30,
-        # For a connection that broke while it was idle; a sweep repeats any other failure.
+        # For a connection that broke while it was idle, or to a former master that has become a
+        # replica; a sweep repeats any other failure.
         retry=Retry(NoBackoff(), 1),
+        retry_on_error=[ReadOnlyError],
     )
 
 

@@ -9,17 +9,18 @@ from contextlib import suppress
 
 
 class RedisProxy:
-    """Listens on a port of this host, and forwards to a unix socket."""
+    """Listens on a port of this host, and forwards to a unix socket, or to a host and port."""
 
-    def __init__(self, target: str) -> None:
-        self._target = target
+    def __init__(self, target: str | tuple[str, int]) -> None:
+        self.target = target
         self._server = socket.create_server(("127.0.0.1", 0))
         self._connections: set[socket.socket] = set()
         #: The delay of each part of an answer or a request.
         self.delay_seconds = 0.0
         #: Whether connections are refused.
         self.is_cut = False
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     @property
     def port(self) -> int:
@@ -28,21 +29,41 @@ class RedisProxy:
     def cut(self) -> None:
         """End all connections, and refuse new ones until `is_cut` is False."""
         self.is_cut = True
+        self._end_all()
+
+    def lead_to(self, target: tuple[str, int]) -> None:
+        """End all connections, and forward new ones to another server."""
+        self.target = target
+        self._end_all()
+
+    def close(self) -> None:
+        """End all connections, and listen no longer."""
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
+        self._server.close()
+        self._end_all()
+
+    def _end_all(self) -> None:
         for connection in list(self._connections):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         while True:
-            client, _ = self._server.accept()
+            try:
+                client, _ = self._server.accept()
+            except OSError:  # closed
+                return
             if self.is_cut:
                 client.close()
                 continue
-            server = socket.socket(socket.AF_UNIX)
+            family = socket.AF_UNIX if isinstance(self.target, str) else socket.AF_INET
+            server = socket.socket(family)
             try:
-                server.connect(self._target)
+                server.connect(self.target)
             except OSError:
                 client.close()
+                server.close()
                 continue
             self._connections |= {client, server}
             for source, sink in ((client, server), (server, client)):
@@ -57,4 +78,4 @@ class RedisProxy:
             self._connections.discard(each)
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
-                each.close()
+            each.close()

@@ -242,6 +242,23 @@ def test_both_ends_detect_a_lost_host() -> None:
     assert settings["OPTIONS"]["options"].endswith(" -c tcp_user_timeout=30000 -c work_mem=8MB")
 
 
+def test_postgresql_may_have_several_hosts() -> None:
+    url = "postgresql://app:p%40@first:5432,second:5433/arrester?target_session_attrs=read-write"
+    environment = Environment.read({"DATABASE_URL": url, "MIGRATE_DATABASE_URL": url})
+    assert environment.database_url == environment.migrate_database_url == url
+    found = database_settings("DATABASE_URL", url)
+    assert (found["HOST"], found["PORT"], found["NAME"]) == (
+        "first,second",
+        "5432,5433",
+        "arrester",
+    )
+    assert (found["USER"], found["PASSWORD"]) == ("app", "p@")
+    assert found["OPTIONS"]["target_session_attrs"] == "read-write"
+    with pytest.raises(InvalidSetting, match="DATABASE_URL") as refused:
+        Environment.read({"DATABASE_URL": url.replace("5433", "none")})
+    assert "p%40" not in str(refused.value)
+
+
 def test_the_reference_lists_every_variable() -> None:
     source = Path(REPOSITORY / "controlplane/env.py").read_text()
     known = set(re.findall(r'"((?:ARRESTER|CELERY|DATABASE|MIGRATE|REDIS)_[A-Z_]+)"', source))

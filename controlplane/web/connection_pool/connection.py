@@ -18,6 +18,33 @@ HANG: Final = Hang("PostgreSQL")
 _CONNECTING: Final = ThreadPoolExecutor(max_workers=16, thread_name_prefix="connect")
 
 
+class _Hosts:
+    """The host and port of the last connection, if the URL has several.
+
+    The first host of the URL may be gone for days after PostgreSQL has failed over, and a request
+    does not wait for longer than for one.
+    """
+
+    def __init__(self) -> None:
+        self._last = ("", "")
+
+    def remember(self, connection: PageConnection) -> None:
+        self._last = (connection.info.host, str(connection.info.port))
+
+    def last_first(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the parameters with the last host before the others."""
+        hosts = str(params.get("host") or "").split(",")
+        ports = str(params.get("port") or "").split(",")
+        if len(hosts) == 1:
+            return params
+        places = [*zip(hosts, ports if len(ports) > 1 else ports * len(hosts), strict=True)]
+        places.sort(key=lambda each: each != self._last)
+        found = dict(params, host=",".join(host for host, _ in places))
+        return found | (
+            {"port": ",".join(port for _, port in places)} if params.get("port") else {}
+        )
+
+
 class PageConnection(Connection[Any]):
     """A connection for requests: a slow statement continues, one without an answer ends."""
 
@@ -48,13 +75,19 @@ class PageConnection(Connection[Any]):
         raise OperationalError(HANG.message)
 
 
+_HOSTS: Final = _Hosts()
+
+
 def connect(params: dict[str, Any]) -> PageConnection:
     """Return a new connection; raise OperationalError after `CONNECT_SECONDS`."""
     if HANG.noticed:
         raise OperationalError(HANG.message)
-    connecting = _CONNECTING.submit(PageConnection.connect, **params | {"connect_timeout": 2})
+    params = _HOSTS.last_first(params) | {"connect_timeout": 2}
+    connecting = _CONNECTING.submit(PageConnection.connect, **params)
     try:
-        return connecting.result(CONNECT_SECONDS)
+        connection = connecting.result(CONNECT_SECONDS)
+        _HOSTS.remember(connection)
+        return connection
     except TimeoutError:
         HANG.notice()
         connecting.add_done_callback(_close_late)
@@ -64,7 +97,9 @@ def connect(params: dict[str, Any]) -> PageConnection:
 def _close_late(connecting: Future[PageConnection]) -> None:
     error = connecting.exception()
     if error is None:
-        connecting.result().close()
+        connection = connecting.result()
+        _HOSTS.remember(connection)
+        connection.close()
     else:
         # The frames of the error refer to the socket: PostgreSQL would wait a minute for the
         # password.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,14 @@ import psycopg
 import pytest
 from django.db import NotSupportedError, OperationalError, connection
 from django.db.backends.utils import CursorWrapper
+from psycopg.conninfo import conninfo_to_dict
 
 from arrester.controlplane import access, embedded, store
 from arrester.controlplane.access.roles import Role
 from arrester.controlplane.settings import database_settings
 from arrester.controlplane.web import hang
 from arrester.controlplane.web.connection_pool import base
+from arrester.controlplane.web.connection_pool import connection as pool_connection
 from arrester.controlplane.web.connection_pool.base import DatabaseWrapper
 from arrester.controlplane.web.connection_pool.connection import connect
 from tests import scratch
@@ -292,6 +296,30 @@ def test_a_slow_statement_continues_and_one_without_an_answer_ends(request_: Req
         os.kill(pid, signal.SIGCONT)
     time.sleep(hang.PAUSE_SECONDS)
     assert ask(request_())
+
+
+def test_a_first_host_that_does_not_answer_is_tried_once(
+    fresh_database: embedded.Urls, idle: Collection[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failover the first host of DATABASE_URL may be off, and packets to it are lost."""
+    monkeypatch.setattr(pool_connection, "_HOSTS", pool_connection._Hosts())
+    params = conninfo_to_dict(fresh_database.database)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        params["port"] = f"{silent.getsockname()[1]},5432"
+        params["host"] = f"127.0.0.1,{params['host']}"
+        with pytest.raises(psycopg.OperationalError, match="hangs"):
+            connect(params)
+
+        def answers() -> bool:
+            with suppress(psycopg.OperationalError):
+                connect(params).close()
+                return True
+            return False
+
+        # A request waits for less time than libpq waits for the first host.
+        wait_until(answers)
+        for _ in range(3):
+            assert answers()
 
 
 def test_a_statement_ends_after_the_limit(

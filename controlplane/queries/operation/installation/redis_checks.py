@@ -28,13 +28,16 @@ _FULL, _NEARLY_FULL = backpressure.AGENT_MEMORY_SHARE, 0.5
 
 
 def version() -> Iterator[Finding]:
-    """Compare the version with the oldest one that works."""
+    """Compare the version with the oldest one that works; refuse Redis Cluster."""
     info = _info("server")
     text = str(info.get("redis_version", ""))
     name = info.get("server_name", "redis")
     numbers = tuple(int(part) for part in text.split(".")[:2] if part.isdecimal())
     if numbers < MINIMUM:
         yield error("redis version", text, "Upgrade to Redis 6.2 or newer, or to Valkey.")
+    elif "cluster" in (info.get("redis_mode"), info.get("server_mode")):
+        advice = "Use one Redis, or an endpoint that follows the master of a replicated one."
+        yield error("redis version", f"{text}, Redis Cluster", advice)
     else:
         shown = f"{name} {info['valkey_version']}" if "valkey_version" in info else text
         yield ok("redis version", shown)
