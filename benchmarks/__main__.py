@@ -113,6 +113,34 @@ def _dead_letters(options: argparse.Namespace, urls: embedded.Urls) -> list[str]
     return [f"## Dead letters, {options.dead_letters:,}", figures([*written, rate]), table]
 
 
+def _fleet(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
+    _set_up()
+    from benchmarks import fleet
+
+    applications, minutes = options.fleet_applications, options.fleet_minutes
+    found, whole = fleet.steps(
+        urls,
+        applications=applications,
+        tasks=100,
+        instances=2,
+        rates=[500, 1_000, 2_000, 4_000, 6_000, 8_000, 12_000, 16_000],
+        step_seconds=options.fleet_step_seconds,
+        share=0.8,
+        minutes=minutes,
+    )
+    title = f"## Fleet, {applications} applications, 100 tasks and 2 instances of each"
+    long = f"### {minutes:g} minutes at 80% of the limit, with bursts"
+    return [title, fleet.table(found), long, fleet.table([whole]), fleet.course(whole)]
+
+
+def _growth(options: argparse.Namespace, urls: embedded.Urls) -> list[str]:
+    _set_up_web()
+    from benchmarks import growth
+
+    sizes = [options.history_events * factor // 10 for factor in (1, 3, 10)]
+    return ["## Growth", growth.table(urls, sizes=sizes, report=_report)]
+
+
 def _idle(options: argparse.Namespace, _urls: embedded.Urls) -> list[str]:
     from benchmarks import idle_memory
 
@@ -210,6 +238,8 @@ PARTS: dict[str, Callable[[argparse.Namespace, embedded.Urls], list[str]]] = {
     "feed": _feed,
     "dead-letters": _dead_letters,
     "idle": _idle,
+    "fleet": _fleet,
+    "growth": _growth,
     "agent": _agent,
     "held": _held,
     "jdbc": _jdbc,
@@ -217,8 +247,8 @@ PARTS: dict[str, Callable[[argparse.Namespace, embedded.Urls], list[str]]] = {
     "kafka": _kafka,
     "peers": _peers,
 }
-#: Measured only if `--only` names them: their tools have to be downloaded.
-_ALONE = ("peers",)
+#: Measured only if `--only` names them: their tools have to be downloaded, or they take long.
+_ALONE = ("peers", "fleet", "growth")
 #: Sizes by option: with `--quick`, and without.
 _SIZES = {
     "rounds": (1, 5),
@@ -227,6 +257,9 @@ _SIZES = {
     "history_events": (100_000, 5_000_000),
     "dead_letters": (100_000, 5_000_000),
     "idle_seconds": (20, 120),
+    "fleet_applications": (10, 200),
+    "fleet_step_seconds": (10, 60),
+    "fleet_minutes": (1, 10),
     "toy_events": (1_000, 3_000),
     "rows": (50_000, 1_000_000),
     "pairs": (1, 9),
@@ -243,6 +276,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--history-events", type=int, help="events of a week (5,000,000)")
     parser.add_argument("--dead-letters", type=int, help="dead letters (5,000,000)")
     parser.add_argument("--idle-seconds", type=int, help="before its memory is measured (120)")
+    parser.add_argument("--fleet-applications", type=int, help="applications of the fleet (200)")
+    parser.add_argument("--fleet-step-seconds", type=int, help="seconds at each rate (60)")
+    parser.add_argument("--fleet-minutes", type=int, help="minutes at 80%% of the limit (10)")
     parser.add_argument("--toy-events", type=int, help="events for the toy (3,000)")
     parser.add_argument("--rows", type=int, help="rows for the pipelines (1,000,000)")
     parser.add_argument("--pairs", type=int, help="pairs of runs for each agent row (9)")
