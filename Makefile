@@ -5,6 +5,9 @@ PY := .venv/bin/python
 STAMP := .venv/.stamp
 AUDIT := .venv/.audit-stamp
 KUBERNETES := .venv/.helm-stamp
+SBOM := .venv/.sbom-stamp
+# What drivers and the image of the server install.
+INSTALLED := agents kafka server
 PRODUCT := agents arrester cli controlplane dashboard domain examples migrations manage.py
 ARGS ?=
 SMOKE := 3.5 4.0
@@ -32,7 +35,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Spark's Python workers are to be the same Python as the driver.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
-.PHONY: help up demo test test-long test-parts test-lakes test-cluster test-api trips packages conformance smoke smoke-venvs matrix mutants chaos chaos-fold truth audit helm fuzz findings docs lint check bench screenshots requirements clean
+.PHONY: help up demo test test-long test-parts test-lakes test-cluster test-api trips packages conformance smoke smoke-venvs matrix mutants chaos chaos-fold truth audit sbom helm fuzz findings docs lint check bench screenshots requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -112,7 +115,16 @@ $(AUDIT): $(STAMP) requirements/audit.txt
 
 audit: $(AUDIT)  ## known vulnerabilities of the dependencies, and unsafe code
 	.venv/bin/bandit --quiet --configfile pyproject.toml --severity-level medium --recursive $(PRODUCT)
-	for file in agents kafka server; do .venv/bin/pip-audit --disable-pip --requirement requirements/$$file.txt || exit; done
+	for file in $(INSTALLED); do .venv/bin/pip-audit --disable-pip --requirement requirements/$$file.txt || exit; done
+
+$(SBOM): $(STAMP) requirements/sbom.txt
+	@.venv/bin/uv pip install --quiet --python $(PY) --require-hashes -r requirements/sbom.txt && touch $@
+
+sbom: $(SBOM)  ## a list of the installed packages with their hashes in build/sbom, as valid CycloneDX
+	@mkdir -p build/sbom
+	@for file in $(INSTALLED); do $(PY) -W ignore::UserWarning -m cyclonedx_py requirements requirements/$$file.txt \
+		--pyproject pyproject.toml --output-reproducible --validate --output-file build/sbom/$$file.json \
+		&& echo build/sbom/$$file.json || exit; done
 
 $(KUBERNETES): $(STAMP) requirements/helm.txt
 	@.venv/bin/uv pip install --quiet --python $(PY) --require-hashes -r requirements/helm.txt && touch $@

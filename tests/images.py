@@ -27,10 +27,16 @@ def folders(name: str) -> list[str]:
     return [source for source, _ in copied]
 
 
+def files(name: str) -> list[str]:
+    """Return the names of the requirement files that a stage installs."""
+    return re.findall(r"-r requirements/(\w+)\.txt", stage(name))
+
+
 def packages(name: str) -> set[str]:
     """Return the pinned packages of the requirement files that a stage installs."""
-    files = re.findall(r"-r (requirements/\w+\.txt)", stage(name))
-    pins = "".join((REPOSITORY / file).read_text() for file in files)
+    pins = "".join(
+        (REPOSITORY / "requirements" / f"{file}.txt").read_text() for file in files(name)
+    )
     return {_normal(each) for each in re.findall(r"^([\w.-]+)(?:\[\w+\])?==", pins, re.MULTILINE)}
 
 

@@ -7,6 +7,7 @@ the image of the server has.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
@@ -54,3 +55,14 @@ def test_the_image_of_the_server_has_the_packages_that_it_imports() -> None:
     assert "confluent_kafka" in third_party and third_party <= owners.keys()
     needed = {each.lower().replace("_", "-") for name in third_party for each in owners[name]}
     assert needed - NOT_IN_IMAGES - images.packages("server") == set()
+
+
+def test_the_list_of_packages_covers_what_drivers_and_the_server_install() -> None:
+    [installed] = re.findall(r"^INSTALLED := (.+)$", makefile := text("Makefile"), re.MULTILINE)
+    assert "for file in $(INSTALLED); do $(PY)" in makefile.partition("\nsbom:")[2]
+    assert set(installed.split()) == {*images.files("server"), "agents"}
+    assert text("Dockerfile").count("--require-hashes") == text("Dockerfile").count("pip install")
+
+
+def text(name: str) -> str:
+    return (REPOSITORY / name).read_text()
