@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from functools import partial
@@ -96,9 +96,9 @@ class Agent:
             agent.pipeline("delays", source, task="origin", position="position") ... .start("/cp")
             agent.await_termination()
 
-    Inside the block, SIGTERM and Ctrl-C end it. Its end stops the pipelines at a micro-batch
-    boundary within `error.shutdown.timeout.ms`. A failure of a pipeline that `await_termination`
-    has not raised or returned is raised at the end of the block.
+    Inside the block, SIGTERM and Ctrl-C end it, also if only the JVM receives them. Its end stops
+    the pipelines at a micro-batch boundary within `error.shutdown.timeout.ms`. A failure of a
+    pipeline that `await_termination` has not raised or returned is raised at the end of the block.
     """
 
     def __init__(
@@ -295,9 +295,25 @@ class Agent:
 
     def __enter__(self) -> Agent:
         """Bring the instance to RUNNING; raises StartRefused."""
+        from arrester.agents.spark.jvm.shutdown_hook import shutdown_hook
+
         self._runtime.open()
-        self._block.enter_context(exit_on_signals())
+        forward = self._block.enter_context(exit_on_signals())
+        hook = shutdown_hook(
+            self._spark,
+            partial(self._end_before_the_jvm, forward),
+            timeout_seconds=self._runtime.longest_end_seconds,
+        )
+        self._block.enter_context(hook)
         return self
+
+    def _end_before_the_jvm(self, forward: Callable[[], None] | None) -> None:
+        """End the block, and return when it has ended: then the JVM stops Spark."""
+        if forward is None:
+            self._runtime.end_soon(Ending.STOPPED, "the JVM of the driver shuts down")
+        else:
+            forward()
+        self._runtime.await_over()
 
     def __exit__(
         self,

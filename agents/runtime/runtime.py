@@ -202,9 +202,14 @@ class Runtime:
             ", ".join(f"pipeline {name!r}" for name in at_work),
         )
 
+    @property
+    def longest_end_seconds(self) -> float:
+        """How long the end of the instance may take."""
+        return self.config.shutdown_timeout_seconds + GRACE_SECONDS + FLUSH_SECONDS
+
     def await_over(self) -> None:
         """Wait until the instance has ended, at most for as long as that may take."""
-        self._over.wait(self.config.shutdown_timeout_seconds + GRACE_SECONDS + FLUSH_SECONDS)
+        self._over.wait(self.longest_end_seconds)
 
     def end(
         self,
