@@ -8,6 +8,7 @@ KUBERNETES := .venv/.helm-stamp
 SBOM := .venv/.sbom-stamp
 # What drivers and the image of the server install.
 INSTALLED := agents kafka server
+RELEASE := .venv/.release-stamp
 PRODUCT := agents arrester cli controlplane dashboard domain examples migrations manage.py
 ARGS ?=
 SMOKE := 3.5 4.0
@@ -35,7 +36,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Spark's Python workers are to be the same Python as the driver.
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
-.PHONY: help up demo test test-long test-parts test-lakes test-cluster test-api trips packages conformance smoke smoke-venvs matrix mutants chaos chaos-fold truth audit sbom helm fuzz findings docs lint check bench screenshots requirements clean
+.PHONY: help up demo test test-long test-parts test-lakes test-cluster test-api trips packages conformance smoke smoke-venvs matrix mutants chaos chaos-fold truth audit sbom helm release fuzz findings docs lint check bench screenshots requirements clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -131,6 +132,12 @@ $(KUBERNETES): $(STAMP) requirements/helm.txt
 
 helm: $(KUBERNETES)  ## check the Helm chart on three versions of Kubernetes, and boot what it declares
 	@helm=$$(scripts/helm) && HELM=$$helm exec $(PY) -m pytest -m helm $(REPORT) tests/deploy $(ARGS)
+
+$(RELEASE): $(STAMP) requirements/release.txt
+	@.venv/bin/uv pip install --quiet --python $(PY) --require-hashes -r requirements/release.txt && touch $@
+
+release: $(RELEASE)  ## build and check the distributions of a release in dist/, and print what a person does next
+	@java=$$(scripts/java) && JAVA_HOME=$$java exec $(PY) -m scripts.release
 
 fuzz: $(AUDIT)  ## random bytes for what reads events, heartbeats and commands (ARGS=-max_total_time=600)
 	@$(PY) -m tests.fuzz_wire_decoder -max_len=100000 -max_total_time=60 -artifact_prefix=build/ $(ARGS)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from arrester import __version__
 from arrester.agents.dead_letters.destinations import LAYOUT
 from arrester.agents.dead_letters.rows import COLUMNS
 from arrester.agents.definition.builder import PipelineBuilder
@@ -66,6 +67,13 @@ def test_the_versions_that_are_named_are_those_that_the_tests_have() -> None:
         f" and on Spark 4.3 with the connector {revision('4.3')}."
     )
     assert tested in " ".join(readme.split())
+
+
+def test_commands_of_the_pages_name_the_current_version() -> None:
+    files = r"arrester-(\d\S*?)-py3|arrester-server:(\d\S*)"
+    text = "".join(page.read_text() for page in PAGES)
+    named = {version for found in re.findall(files, text) for version in found if version}
+    assert named == {__version__}
 
 
 def test_the_columns_of_dead_letters_are_documented() -> None:

@@ -202,6 +202,22 @@ def fetch(url: str) -> str:
         return str(response.read().decode())
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13", "3.14"])
+def test_the_agent_and_the_command_line_start_in_a_clean_environment(
+    distributions: tuple[Path, Path], tmp_path: Path, version: str
+) -> None:
+    python = find_python(version)
+    if python is None:
+        pytest.skip(f"no Python {version} under pyenv or on the PATH")
+    pins = REPOSITORY / "requirements" / "spark-3.5.txt" if version == "3.10" else PINS
+    extras = "agents,cli,kafka,lineage,registry,spark,traces"
+    bin_folder = environment(tmp_path / "venv", distributions[1], extras, python, pins)
+    names = run(bin_folder / "python", "-c", "from arrester import *; print(Agent, LogAndPause)")
+    assert "arrester.agents" in names
+    assert run(bin_folder / "arrester", "--version") == f"{arrester.__version__}\n"
+
+
 # `make smoke` runs other tests on this version of Spark.
 @pytest.mark.long
 @pytest.mark.spark
