@@ -120,7 +120,7 @@ def test_bundled_servers_are_those_of_compose(server: str) -> None:
     assert declared.get("command") == service.get("entrypoint")
     assert declared.get("args") == service.get("command")
     found = environment(declared, SECRET)
-    assert set(found) - {"PGDATA"} == set(service["environment"])
+    assert set(found) == set(service["environment"])
     folder = found.get("PGDATA", "/data")
     assert folder.startswith(declared["volumeMounts"][0]["mountPath"])
     [scripts] = [each for each in declared["volumeMounts"] if each["name"] == "scripts"]
