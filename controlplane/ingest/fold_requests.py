@@ -27,12 +27,16 @@ class _Message(msgspec.Struct):
     headers: _Headers
 
 
-def claim(application: str) -> str | None:
-    """Return the id for a message to send, now named by the key; None if one is queued, or a
-    fold is running."""
-    message = str(uuid4())
-    redis, key = redis_client.client(), redis_keys.pending_fold(application)
-    return message if redis.set(key, message, nx=True, ex=redis_keys.PENDING_FOLD_SECONDS) else None
+def claim(applications: Collection[str]) -> dict[str, str]:
+    """Return the ids for messages to send, now named by the keys, in one round trip; without the
+    applications with a queued message or a running fold."""
+    messages = {application: str(uuid4()) for application in applications}
+    with redis_client.client().pipeline(transaction=False) as pipe:
+        for application, message in messages.items():
+            key = redis_keys.pending_fold(application)
+            pipe.set(key, message, nx=True, ex=redis_keys.PENDING_FOLD_SECONDS)
+        claimed = pipe.execute()
+    return {each: messages[each] for each, done in zip(messages, claimed, strict=True) if done}
 
 
 def replace(application: str) -> str:
@@ -64,13 +68,15 @@ def unrequested(applications: Collection[str]) -> tuple[set[str], set[str]]:
         # A key of a wrong type must not affect other applications.
         replies = pipe.execute(raise_on_error=False)
     waiting, done, queued = set(), set(), _queued()
-    for application, key, length in zip(names, replies[::2], replies[1::2], strict=True):
-        if key in queued:
-            redis.expire(redis_keys.pending_fold(application), redis_keys.PENDING_FOLD_SECONDS)
-        elif key is None and length and isinstance(length, int):
-            waiting.add(application)
-        elif not isinstance(key, bytes):
-            done.add(application)
+    with redis.pipeline(transaction=False) as pipe:
+        for application, key, length in zip(names, replies[::2], replies[1::2], strict=True):
+            if key in queued:
+                pipe.expire(redis_keys.pending_fold(application), redis_keys.PENDING_FOLD_SECONDS)
+            elif key is None and length and isinstance(length, int):
+                waiting.add(application)
+            elif not isinstance(key, bytes):
+                done.add(application)
+        pipe.execute()
     return waiting, done
 
 

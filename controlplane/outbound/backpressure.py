@@ -99,6 +99,19 @@ def _load(
     )
 
 
+def watch_all(
+    applications: Sequence[str], *, now: datetime
+) -> dict[str, redis_client.ResponseError]:
+    """Watch applications, in few round trips for all; return those that Redis refuses."""
+    refused = {}
+    for application, load in zip(applications, loads(applications), strict=True):
+        if isinstance(load, redis_client.ResponseError):
+            refused[application] = load
+        else:
+            _watch(application, load, now=now)
+    return refused
+
+
 def watch(application: str, *, now: datetime) -> bool:
     """Request counts from the application's agents, or end the request; return whether it is
     active.
@@ -108,6 +121,10 @@ def watch(application: str, *, now: datetime) -> bool:
     (load,) = loads([application])
     if isinstance(load, redis_client.ResponseError):
         raise load
+    return _watch(application, load, now=now)
+
+
+def _watch(application: str, load: Load, *, now: datetime) -> bool:
     limits = settings.ENVIRONMENT
     share = CALM if load.overloaded else 1.0
     too_much = (
@@ -137,8 +154,12 @@ def memory_limit() -> int:
     return int(int(memory.get("maxmemory") or 0) * AGENT_MEMORY_SHARE)
 
 
-def publish_memory_limit(application: str, limit: int) -> None:
-    """Publish the memory limit to the application's agents. A full Redis keeps the former one."""
-    redis, key = redis_client.client(), redis_keys.memory_limit(application)
-    if redis.get(key) != str(limit).encode():
-        redis.set(key, limit)
+def publish_memory_limit(applications: Sequence[str], limit: int) -> None:
+    """Publish the memory limit to the applications' agents. A full Redis keeps the former one."""
+    if not applications:
+        return
+    redis, keys = redis_client.client(), [*map(redis_keys.memory_limit, applications)]
+    known: Any = redis.mget(keys)
+    changed = [key for key, each in zip(keys, known, strict=True) if each != str(limit).encode()]
+    if changed:
+        redis.mset(dict.fromkeys(changed, limit))

@@ -6,6 +6,7 @@ import logging
 import signal
 import threading
 import time
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -123,8 +124,7 @@ class Waker:
         while True:
             began = time.monotonic()
             found = event_streams.waiting(self.redis, self.streams)
-            for name in found:
-                self._wake(redis_keys.application_of(name))
+            self._wake([*map(redis_keys.application_of, found)])
             now = time.monotonic()
             if found or now >= until:
                 return
@@ -164,13 +164,7 @@ class Waker:
         if time.monotonic() >= self.next_quotas:
             self.next_quotas = time.monotonic() + QUOTAS_SECONDS
             self._send(tasks.check_quotas, expires=QUOTAS_SECONDS)
-        memory_limit = backpressure.memory_limit()
-        for name in list(self.streams):
-            try:
-                self._check_stream(name, memory_limit)
-            except redis_client.ResponseError as exc:
-                log.warning("%s is ignored: %s", name, exc)
-                del self.streams[name]
+        self._check_streams()
 
     def _request_housekeeping(self, last: datetime) -> None:
         """Request housekeeping if it is due. One that is requested twice does no harm."""
@@ -180,27 +174,32 @@ class Waker:
             self.next_housekeeping = time.monotonic() + HOUSEKEEPING_REPEAT_SECONDS
             self._send(tasks.housekeeping, expires=HOUSEKEEPING_REPEAT_SECONDS)
 
-    def _check_stream(self, name: str, memory_limit: int) -> None:
-        application = redis_keys.application_of(name)
+    def _check_streams(self) -> None:
         # Checked here and not in a task, since it matters most while no worker runs.
-        backpressure.watch(application, now=datetime.now(UTC))
-        backpressure.publish_memory_limit(application, memory_limit)
+        names = {redis_keys.application_of(name): name for name in self.streams}
+        refused = backpressure.watch_all([*names], now=datetime.now(UTC))
+        for application, exc in refused.items():
+            log.warning("%s is ignored: %s", names[application], exc)
+            del self.streams[names.pop(application)]
+        backpressure.publish_memory_limit([*names], backpressure.memory_limit())
 
     def _repeat_requests(self) -> None:
         """Request the folds that have neither a running worker nor a message in the queue."""
         if self.requested:
             waiting, done = fold_requests.unrequested(self.requested)
             self.requested -= done
-            for application in waiting:
-                self._wake(application)
+            self._wake(waiting)
 
-    def _wake(self, application: str) -> None:
-        """Request a fold of the application unless one is running or requested."""
-        self.requested.add(application)
+    def _wake(self, applications: Collection[str]) -> None:
+        """Request a fold of the applications, except where one is running or requested."""
+        if not applications:
+            return
+        self.requested.update(applications)
         self.has_new_events = True
-        message = fold_requests.claim(application)
-        if message and self.broker.llen(STREAM_FOLDS) < MAXIMUM_MESSAGES:
-            self._send(tasks.fold_stream, application, task_id=message)
+        claimed = fold_requests.claim(applications)
+        if claimed and self.broker.llen(STREAM_FOLDS) < MAXIMUM_MESSAGES:
+            for application, message in claimed.items():
+                self._send(tasks.fold_stream, application, task_id=message)
 
     def _send_periodic(self, task: Task[Any, Any]) -> None:
         # A message that no worker takes before it expires has been sent again by then.

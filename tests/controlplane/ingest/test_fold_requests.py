@@ -172,3 +172,28 @@ def test_a_lost_request_of_the_index_is_repeated(redis: Redis) -> None:
     # A minute later.
     waker.next_index = 0.0
     assert index_requests() == 1
+
+
+def test_the_round_trips_of_wake_do_not_grow_with_the_applications(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `wake` that takes longer than a key lives would replace requests before they are folded."""
+    monkeypatch.setattr(Waker, "_send", lambda *_, **__: None)
+    trips = {}
+    for many in (2, 60):
+        names = [f"application-{number}" for number in range(many)]
+        waker = Waker()
+        for name in names:
+            streams.send(redis, [histories.failed(1)], application=name)
+        waker.next_quotas = waker.next_audit = float("inf")
+        waker.poll()  # It finds the streams.
+        for look_again in ("requests", "repeats"):
+            if look_again == "requests":
+                redis.delete(*map(redis_keys.pending_fold, names))
+            waker.next_discovery = waker.next_sweep = 0.0
+            before = redis.info("stats")["total_reads_processed"]
+            waker.poll()
+            trips[many, look_again] = redis.info("stats")["total_reads_processed"] - before
+        assert redis.exists(*map(redis_keys.pending_fold, names)) == many
+    assert trips[60, "requests"] <= trips[2, "requests"] + 10
+    assert trips[60, "repeats"] <= trips[2, "repeats"] + 10

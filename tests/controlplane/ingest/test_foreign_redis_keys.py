@@ -125,7 +125,7 @@ def test_an_invalid_end_of_a_log_is_no_gap(redis: Redis, value: bytes) -> None:
 
 
 def test_an_invalid_message_of_the_queue_hides_no_other(redis: Redis) -> None:
-    message = fold_requests.claim("alpha")
+    message = fold_requests.claim(["alpha"])["alpha"]
     for text in (b'{"headers": {"id": "\xff"}}', msgspec.json.encode({"headers": {"id": message}})):
         redis.lpush(STREAM_FOLDS, text)
     redis.persist(redis_keys.pending_fold("alpha"))

@@ -105,7 +105,7 @@ def test_an_agent_has_all_that_its_transport_uses(redis: Redis, transport: Redis
     assert [each.body for each in transport.commands(after="0", seconds=1)] == [b"stop"]
     assert transport.server_time().year > 2000
     redis.xadd(redis_keys.events(APPLICATION), {"ballast": b"x" * 2**20})
-    backpressure.publish_memory_limit(APPLICATION, 1)
+    backpressure.publish_memory_limit([APPLICATION], 1)
     assert transport.append(SPOOL, [batch(2)], last=None) == (AppendStatus.FULL, [])
     assert entry
 

@@ -177,7 +177,7 @@ def test_the_queues_of_another_broker_are_read_there(
     with Redis.from_url(other) as broker:
         broker.rpush(STREAM_FOLDS, *["x"] * MAXIMUM_MESSAGES)
         broker.rpush(FOLDS, *["x"] * MAXIMUM_MESSAGES)
-        message = fold_requests.claim(APPLICATION)
+        message = fold_requests.claim([APPLICATION])[APPLICATION]
         streams.send(redis, [histories.failed(1)])
         broker.rpush(STREAM_FOLDS, msgspec.json.encode({"headers": {"id": message}}))
         redis.expire(redis_keys.pending_fold(APPLICATION), 1)
