@@ -7,7 +7,6 @@ requested names.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, NamedTuple
@@ -75,10 +74,9 @@ def failure_series(
         names: if there are more names, all but the largest `names` - 1 are combined without one.
     """
     source = _source(wanted, by, step=step, since=since)
-    if names is not None and source.table == "hour_count" and by == "fingerprint":
-        found = _of_groups(wanted, since=since, until=until, step=step, names=names)
-        if found is not None:
-            return found
+    of_groups = by == "fingerprint" and wanted == SeriesFilter(application=wanted.application)
+    if names and wanted.application and of_groups and source.table == "hour_count":
+        return _of_groups(wanted.application, since=since, until=until, step=step, names=names)
     where, parameters = sql.where(_conditions(wanted))
     time, name = source.time, source.name
     counted = f"{source.table} WHERE {time} >= %s AND {time} < %s AND {where}"
@@ -103,37 +101,31 @@ def failure_series(
 
 
 def _of_groups(
-    wanted: SeriesFilter, *, since: datetime, until: datetime, step: timedelta, names: int
-) -> tuple[StepCount, ...] | None:
+    application: str, *, since: datetime, until: datetime, step: timedelta, names: int
+) -> tuple[StepCount, ...]:
     """Return the counts of the largest error groups of an application, and of the rest together.
 
-    Only those that are the largest since creation are read: another one has at most its count since
-    creation. None if it may be among the largest nevertheless.
+    All counts are read once, to find the largest groups; then those of these groups by step.
     """
-    groups = sql.rows(
-        "SELECT fingerprint, count FROM error_group WHERE application = %s AND last_seen >= %s"
-        " ORDER BY count DESC LIMIT %s",
-        [wanted.application, since, 2 * names + 1],
+    time = [application, since, until]
+    ranked = sql.rows(
+        "SELECT fingerprint FROM hour_count WHERE application = %s AND hour >= %s AND hour < %s"
+        " GROUP BY 1 ORDER BY sum(count) DESC, 1 LIMIT %s",
+        [*time, names],
     )
-    read, others = groups[: 2 * names], groups[2 * names :]
-    time = [wanted.application, since, until]
-    counted = _of_some([fingerprint for fingerprint, _ in read], time, step)
-    sums: Counter[str | None] = Counter()
-    for (_, name), number in counted.items():
-        sums[name] += number
-    total = sums.pop(None, 0)
-    largest = sorted(sums, key=lambda name: (-sums[name], name))[:names]
-    if others and (len(largest) < names or sums[largest[-1]] <= others[0][1]):
-        return None
-    if total > sum(sums[name] for name in largest):
-        del largest[names - 1 :]
-    for (moment, name), number in counted.items():
+    largest = [fingerprint for (fingerprint,) in ranked]
+    counted = _of_some(largest, time, step)
+    total = sum(count for (_, name), count in counted.items() if name is None)
+    if 2 * total > sum(counted.values()) and len(largest) == names:
+        # There are more groups.
+        largest.pop()
+    for (moment, name), count in counted.items():
         if name in largest:
-            counted[moment, None] -= number
+            counted[moment, None] -= count
     return tuple(
-        StepCount(began_at=moment, application=name and wanted.application, name=name, count=number)
-        for (moment, name), number in counted.items()
-        if number > 0 and (name is None or name in largest)
+        StepCount(began_at=moment, application=name and application, name=name, count=count)
+        for (moment, name), count in counted.items()
+        if count > 0 and (name is None or name in largest)
     )
 
 
