@@ -19,7 +19,7 @@ from arrester.controlplane.celery_workers import HOUSEKEEPING
 from arrester.controlplane.history import audit_verification, retention, state_at_position
 from arrester.controlplane.ingest import fold_requests
 from arrester.controlplane.ingest import fold_stream as stream_folds
-from arrester.controlplane.outbound import agent_users, quota_check
+from arrester.controlplane.outbound import agent_users, periodic_locks, quota_check
 from arrester.controlplane.outbound import command_outbox as outbox
 from arrester.controlplane.redis import redis_client
 
@@ -74,18 +74,23 @@ def _request(task: Task[Any, Any], *arguments: str) -> None:
 def sweep() -> None:
     """Relay to all applications, publish the users of agents, and record that a worker runs."""
     actions.record_running("worker")
-    agent_users.try_publish()
-    for stream in store.all_streams():
-        try:
-            outbox.relay(stream.application)
-        except redis_client.APPLICATION_ERRORS:
-            log.exception("%s: its relay failed", stream.application)
+    with periodic_locks.try_lock("sweep") as is_free:
+        if not is_free:
+            return
+        agent_users.try_publish()
+        for stream in store.all_streams():
+            try:
+                outbox.relay(stream.application)
+            except redis_client.APPLICATION_ERRORS:
+                log.exception("%s: its relay failed", stream.application)
 
 
 @shared_task(name="arrester.watch")
 def watch() -> None:
     """Append the events that follow from the time."""
-    actions.watch()
+    with periodic_locks.try_lock("watch") as is_free:
+        if is_free:
+            actions.watch()
 
 
 @shared_task(name="arrester.check_quotas")
@@ -97,7 +102,10 @@ def check_quotas() -> None:
 @shared_task(name="arrester.alert")
 def alert() -> None:
     """Open and resolve alerts, and send the messages of each channel in a task of its own."""
-    alerts.update(now=datetime.now(UTC))
+    with periodic_locks.try_lock("alert") as is_free:
+        if not is_free:
+            return
+        alerts.update(now=datetime.now(UTC))
     for channel in alert_outbox.channels_to_send(now=datetime.now(UTC)):
         send_alerts.apply_async(args=(channel,), retry=False, expires=EXPIRE_SECONDS)
     # One process sends to all of them, and a message that waits for a slow one expires.

@@ -27,6 +27,8 @@ WATCH = "arrester:watch"
 USAGE = "arrester:usage"
 #: Sums of metrics of all processes of the server: a hash.
 METRICS = "arrester:metrics"
+#: While it exists, no worker begins the periodic task of the name that follows.
+PERIODIC = "arrester:periodic-"
 #: The keys of applications, as a pattern.
 OF_APPLICATIONS = "arrester:*:*"
 #: How long Redis keeps confirmations, and the last batch of a spool, without a new one.
