@@ -25,6 +25,8 @@ OnBatch = Callable[[DataFrame, int], None]
 #: How long a micro-batch waits until Spark knows of the stop.
 _STOP_SECONDS = 10.0
 _STOP_TICK_SECONDS = 0.01
+#: How long a stop waits until Spark has committed the last micro-batch; that takes some 50 ms.
+_COMMIT_SECONDS = 3.0
 #: In a stopped query, Spark takes an exception of Python with this text for the interrupt of the
 #: stop; Spark 3.5 needs the line break. It logs any other exception as the query's failure.
 _INTERRUPTED = (
@@ -41,6 +43,8 @@ class ForeachBatchQuery:
         self._on_batch: OnBatch | None = on_batch
         #: The thread that py4j runs for the calling thread of the JVM.
         self._caller: threading.Thread | None = None
+        #: The number of the last micro-batch that was written.
+        self._written: int | None = None
         self._stopping = threading.Lock()
         self._started: Future[StreamingQuery] = Future()
         try:
@@ -61,6 +65,7 @@ class ForeachBatchQuery:
             raise BatchEnded("the query was released")
         try:
             on_batch(frame, batch)
+            self._written = batch
         except BatchStopped as exc:
             self._begin_stop()
             raise BatchStopped(f"{_INTERRUPTED} ({exc})") from None
@@ -103,12 +108,26 @@ class ForeachBatchQuery:
         # Spark warns at each stop of a query without jobs.
         with self._stopping:
             if query.isActive:
+                self._await_commit(query)
                 query.stop()
             else:
                 # Until it has terminated, Spark starts no other query at the checkpoint.
                 with suppress(Exception):
                     query.awaitTermination()
             self._release()
+
+    def _await_commit(self, query: StreamingQuery) -> None:
+        """Wait until Spark has committed the last micro-batch that was written.
+
+        A stop interrupts Spark's commit, and the next run would write the micro-batch again.
+        """
+        deadline = time.monotonic() + _COMMIT_SECONDS
+        while self._written is not None and query.isActive and time.monotonic() < deadline:
+            # Spark reports the progress of a micro-batch after its commit.
+            progress = query.lastProgress
+            if progress is not None and progress["batchId"] >= self._written:
+                return
+            time.sleep(_STOP_TICK_SECONDS)
 
     def _begin_stop(self) -> None:
         """Stop the query in another thread: a stop waits for the end of this micro-batch."""

@@ -58,6 +58,8 @@ def test_a_stop_lets_a_running_sink_finish(bench: Bench) -> None:
 
     assert bench.positions("a") == [0]
     assert bench.ends == []
+    # The next run would call the sink again for a micro-batch that Spark has not committed.
+    assert (bench.folder / "checkpoint" / "commits" / "0").exists()
 
 
 def test_a_sink_that_hangs_does_not_delay_the_stop(bench: Bench) -> None:

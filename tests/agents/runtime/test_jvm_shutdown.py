@@ -132,6 +132,8 @@ def test_a_signal_to_the_jvm_of_spark_submit_ends_the_driver_in_order(
     # The running sink finished, and nothing after the block was run.
     written = [path.read_text() for path in (tmp_path / "out").glob("*/part-*")]
     assert written == ['{"number":7}\n']
+    # Spark committed its micro-batch: the next run does not write it again.
+    assert (tmp_path / "checkpoint" / "commits" / "0").exists()
     assert not (tmp_path / "after").exists()
     assert "Traceback" not in log and " ERROR " not in log
 
