@@ -73,6 +73,8 @@ def checking(source: DataFrame) -> PipelineBuilder:
     return define("flights", source).process("check", check, on_error=LogAndPause())
 
 
+# `test_a_repeated_micro_batch_is_delivered_as_documented` repeats one in the suite.
+@pytest.mark.long
 def test_a_repeated_batch_is_written_again_and_a_refused_one_is_answered_as_a_whole(
     connected: SparkSession, bench: Bench, kafka_broker: KafkaBroker, topic: str
 ) -> None:

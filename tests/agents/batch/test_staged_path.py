@@ -121,8 +121,9 @@ def on_slow_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FastPath, "of", lambda *_: None)
 
 
-# Python steps, in the next test, are staged without a column of the number.
-@pytest.mark.parametrize("number_column", [pytest.param(None, marks=pytest.mark.long), "batch"])
+# The next test has the same rule with Python steps too.
+@pytest.mark.long
+@pytest.mark.parametrize("number_column", [None, "batch"])
 def test_the_staged_path_has_the_result_of_the_slow_path(
     spark: SparkSession,
     tmp_path: Path,

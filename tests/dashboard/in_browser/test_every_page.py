@@ -93,7 +93,7 @@ def test_every_page_is_accessible_for_each_role_size_and_theme(
 
 
 @pytest.mark.parametrize(
-    "views", [VIEWS, pytest.param(ALL_VIEWS, marks=pytest.mark.long)], ids=["some", "all"]
+    "views", [[PHONE], pytest.param(ALL_VIEWS, marks=pytest.mark.long)], ids=["phone", "all"]
 )
 def test_every_dialog_is_accessible_and_does_not_act_when_it_is_closed_or_on_enter(
     views: list[View], windows: Windows, scene: Scene
