@@ -77,22 +77,23 @@ def test_a_replaced_thread_loses_nothing_and_leaves_tasks_paused(bench: Bench) -
 
 
 def test_successive_runs_leave_no_threads_and_files_open(bench: Bench) -> None:
-    def left() -> tuple[int, int]:
+    def left() -> tuple[set[str], int]:
         gateway: Any = SparkContext._gateway
         serving = [
             thread
             for thread in threading.enumerate()
             if "ClientServerConnection" in str(getattr(thread, "_target", None))
         ]
-        return len(gateway.gateway_property.pool.dict), len(serving)
+        return set(gateway.gateway_property.pool.dict), len(serving)
 
+    # Java may still release objects of earlier tests.
     before = left()
     for number in range(3):
         bench.add(("a", number, "x"))
         bench.start(bench.checking(lambda row: row))
         bench.wait_for_input()
         bench.stop()
-    wait_until(lambda: left()[0] == before[0] and left()[1] <= before[1] + 1)
+    wait_until(lambda: left()[0] <= before[0] and left()[1] <= before[1] + 1)
 
 
 def test_by_default_the_exception_that_ended_the_thread_is_raised(bench: Bench) -> None:
