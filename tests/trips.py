@@ -75,14 +75,18 @@ class Trip:
 
 
 @contextmanager
-def profiled(*trips: Trip) -> Iterator[None]:
-    """Profile this thread, and all that start inside the block."""
+def profiled(*trips: Trip, threads: bool) -> Iterator[None]:
+    """Profile this thread; with `threads` also all that start inside the block.
+
+    Threads of queries that an earlier test in this process left may start there too.
+    """
 
     def note(frame: FrameType, event: str, arg: Any) -> None:
         for trip in trips:
             trip.note(frame, event, arg)
 
-    threading.setprofile(note)
+    if threads:
+        threading.setprofile(note)
     sys.setprofile(note)
     try:
         yield

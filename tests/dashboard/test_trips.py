@@ -56,7 +56,7 @@ def test_a_failed_record_and_a_command_enter_the_modules_of_the_docs(
     world, stream = World(spark, tmp_path), redis_keys.events("flights")
     failed, commanded = Trip(), Trip()
     world.arrive("first", [("EWR", 0, "0,0")])
-    with profiled(failed, commanded), Agent(spark, application="flights") as agent:
+    with profiled(failed, commanded, threads=True), Agent(spark, application="flights") as agent:
         flights = (
             agent.pipeline("flights", world.source(), task="origin", position="position")
             .deserialize("flight", F.from_csv("value", FLIGHT), on_error=LogAndContinue())
@@ -95,7 +95,7 @@ def test_a_page_of_failures_enters_the_modules_of_the_docs(flights: Story, viewe
     for wanted in ("application=flights", f"task={task}"):
         url, trip = f"/api/v1/failures?{wanted}", Trip()
         viewer.get(url)  # imports what the page needs, and reads rows of the session
-        with profiled(trip), trip.counting():
+        with profiled(trip, threads=False), trip.counting():
             assert viewer.get(url).json()["results"]
         check_hops(trip, "A page of failures")
         assert len(trip.modules) <= MODULES, trip.modules
