@@ -75,6 +75,9 @@ def _copy_counts(urls: embedded.Urls) -> None:
                 " ON CONFLICT DO NOTHING".encode()
             )
             database.execute(f"VACUUM ANALYZE {table}".encode())
+        # An error group has at least the sum of its hours.
+        database.execute("UPDATE error_group SET count = count * %s", [1 + _MONTH // DAYS])
+        database.execute("VACUUM ANALYZE error_group")
 
 
 def _series(names: list[str], random: Random, days: int) -> dict[str, Callable[[], str]]:

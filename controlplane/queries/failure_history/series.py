@@ -29,6 +29,10 @@ _OF_TASK = """(SELECT occurred_at AS minute, count, application, '' AS name
     FROM event JOIN stream ON stream.id = event.stream WHERE task = %s AND count IS NOT NULL
 ) AS of_task"""
 
+_IN_TIME = "application = %s AND hour >= %s AND hour < %s"
+#: How many groups are candidates for each of the largest.
+_CANDIDATES = 4
+
 _EPOCH = "extract(epoch FROM moment)::bigint"
 _NUMBER = f"least(sum, {MAX_BIGINT})::bigint"
 
@@ -103,29 +107,49 @@ def failure_series(
 def _of_groups(
     application: str, *, since: datetime, until: datetime, step: timedelta, names: int
 ) -> tuple[StepCount, ...]:
-    """Return the counts of the largest error groups of an application, and of the rest together.
-
-    All counts are read once, to find the largest groups; then those of these groups by step.
-    """
+    """Return the counts of the largest error groups of an application, and of the rest together."""
     time = [application, since, until]
-    ranked = sql.rows(
-        "SELECT fingerprint FROM hour_count WHERE application = %s AND hour >= %s AND hour < %s"
-        " GROUP BY 1 ORDER BY sum(count) DESC, 1 LIMIT %s",
-        [*time, names],
-    )
-    largest = [fingerprint for (fingerprint,) in ranked]
+    largest = _largest_groups(time, names + 1)
+    if len(largest) > names:
+        largest = largest[: names - 1]
     counted = _of_some(largest, time, step)
-    total = sum(count for (_, name), count in counted.items() if name is None)
-    if 2 * total > sum(counted.values()) and len(largest) == names:
-        # There are more groups.
-        largest.pop()
     for (moment, name), count in counted.items():
-        if name in largest:
+        if name is not None:
             counted[moment, None] -= count
     return tuple(
         StepCount(began_at=moment, application=name and application, name=name, count=count)
         for (moment, name), count in counted.items()
-        if count > 0 and (name is None or name in largest)
+        if count > 0
+    )
+
+
+def _largest_groups(time: Sequence[object], number: int) -> list[str]:
+    """Return the error groups with the most failed records of a time, the largest first.
+
+    A group has at most as many as since its creation. Unless that excludes all but a few groups,
+    the counts of all of them are read.
+    """
+    most = _CANDIDATES * number
+    candidates = sql.rows(
+        "SELECT fingerprint, count FROM error_group WHERE application = %s AND last_seen >= %s"
+        " ORDER BY count DESC LIMIT %s",
+        [*time[:2], most + 1],
+    )
+    known = [fingerprint for fingerprint, _ in candidates[:most]]
+    ranked = _ranked(time, number, " AND fingerprint = ANY(%s::text[])", known)
+    if len(candidates) > most and (len(ranked) < number or ranked[-1][1] <= candidates[-1][1]):
+        ranked = _ranked(time, number)
+    return [fingerprint for fingerprint, _ in ranked]
+
+
+def _ranked(
+    time: Sequence[object], number: int, condition: str = "", *values: object
+) -> list[tuple[Any, ...]]:
+    """Return the largest error groups of a time with their counts, the largest first."""
+    return sql.rows(
+        f"SELECT fingerprint, sum(count) FROM hour_count WHERE {_IN_TIME}{condition}"
+        " GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT %s",
+        [*time, *values, number],
     )
 
 
@@ -137,13 +161,12 @@ def _of_some(
     `time` has the application, the beginning and the end.
     """
     moment = "date_bin(%s, hour, %s) AS moment"
-    where = "application = %s AND hour >= %s AND hour < %s"
     values = [step, time[1], *time]
     rows = sql.rows(
         f"SELECT {_EPOCH}, fingerprint, {_NUMBER} FROM ("
         f"SELECT {moment}, fingerprint, sum(count) FROM hour_count"
-        f" WHERE {where} AND fingerprint = ANY(%s::text[]) GROUP BY 1, 2"
-        f" UNION ALL SELECT {moment}, NULL, sum(count) FROM hour_total WHERE {where} GROUP BY 1"
+        f" WHERE {_IN_TIME} AND fingerprint = ANY(%s::text[]) GROUP BY 1, 2"
+        f" UNION ALL SELECT {moment}, NULL, sum(count) FROM hour_total WHERE {_IN_TIME} GROUP BY 1"
         ") AS step ORDER BY 1, 2",
         [*values, list(fingerprints), *values],
     )
