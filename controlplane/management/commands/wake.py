@@ -37,13 +37,17 @@ STEPS_PER_SCAN = 20
 EXPIRE_SECONDS = 60
 #: Housekeeping is requested this long after the last one, and again if it has not run by then.
 HOUSEKEEPING_INTERVAL = timedelta(hours=1)
-HOUSEKEEPING_REPEAT_SECONDS = 600
-#: The new entries of the audit are verified this often.
-AUDIT_SECONDS = 60
+HOUSEKEEPING_REPEAT_SECONDS = 600.0
+#: The periodic tasks, and the intervals between their requests; 0: at each sweep.
+PERIODIC = {
+    tasks.sweep: 0.0,
+    tasks.watch: 0.0,
+    tasks.alert: 0.0,
+    tasks.check_quotas: 60.0,
+    tasks.verify_audit: 60.0,
+}
 #: Failed records are indexed after new events, and this often, since a request may be lost.
-INDEX_SECONDS = 60
-#: Applications are compared with their quotas this often.
-QUOTAS_SECONDS = 60
+INDEX_SECONDS = 60.0
 #: The longest queue that gets messages: with a longer one, no worker runs, and they fill Redis.
 MAXIMUM_MESSAGES = 1000
 
@@ -79,9 +83,9 @@ class Waker:
         self.streams: dict[str, str] = {}
         #: The applications with a fold that is requested or may be running.
         self.requested: set[str] = set()
-        self.next_discovery = self.next_sweep = self.next_housekeeping = 0.0
-        self.next_audit = self.next_quotas = 0.0
-        self.next_index = time.monotonic() + INDEX_SECONDS
+        self.next_discovery = self.next_sweep = 0.0
+        #: When each task is requested again; missing: at the next sweep.
+        self.next_request = {tasks.index_records: time.monotonic() + INDEX_SECONDS}
         #: Whether a fold was requested since failed records were indexed last.
         self.has_new_events = False
         #: The cursor of the scan through all keys of Redis; 0 after the last key.
@@ -150,29 +154,30 @@ class Waker:
     def _sweep(self) -> None:
         """Repeat the requests that a loss of messages or of Redis may have removed."""
         last_housekeeping = _record_servers()
-        for task in (tasks.sweep, tasks.watch, tasks.alert):
-            self._send_periodic(task)
-        if self.has_new_events or time.monotonic() >= self.next_index:
+        for task, seconds in PERIODIC.items():
+            # A message that no worker takes before it expires has been sent again by then.
+            if self._is_due(task, seconds) and self.broker.llen(FOLDS) < MAXIMUM_MESSAGES:
+                self._send(task, expires=EXPIRE_SECONDS)
+        if self._is_due(tasks.index_records, INDEX_SECONDS, now=self.has_new_events):
             self.has_new_events = False
-            self.next_index = time.monotonic() + INDEX_SECONDS
             tasks.request_index()
         if last_housekeeping is not None:
             self._request_housekeeping(last_housekeeping)
-        if time.monotonic() >= self.next_audit:
-            self.next_audit = time.monotonic() + AUDIT_SECONDS
-            self._send(tasks.verify_audit, expires=AUDIT_SECONDS)
-        if time.monotonic() >= self.next_quotas:
-            self.next_quotas = time.monotonic() + QUOTAS_SECONDS
-            self._send(tasks.check_quotas, expires=QUOTAS_SECONDS)
         self._check_streams()
 
     def _request_housekeeping(self, last: datetime) -> None:
         """Request housekeeping if it is due. One that is requested twice does no harm."""
         # A time far ahead is from a clock that was wrong: nothing is due at it.
         due = abs(datetime.now(UTC) - last) >= HOUSEKEEPING_INTERVAL
-        if due and time.monotonic() >= self.next_housekeeping:
-            self.next_housekeeping = time.monotonic() + HOUSEKEEPING_REPEAT_SECONDS
+        if due and self._is_due(tasks.housekeeping, HOUSEKEEPING_REPEAT_SECONDS):
             self._send(tasks.housekeeping, expires=HOUSEKEEPING_REPEAT_SECONDS)
+
+    def _is_due(self, task: Task[Any, Any], seconds: float, *, now: bool = False) -> bool:
+        """Whether to request a task now; if so, it is not due again for `seconds`."""
+        if not now and time.monotonic() < self.next_request.get(task, 0.0):
+            return False
+        self.next_request[task] = time.monotonic() + seconds
+        return True
 
     def _check_streams(self) -> None:
         # Checked here and not in a task, since it matters most while no worker runs.
@@ -200,11 +205,6 @@ class Waker:
         if claimed and self.broker.llen(STREAM_FOLDS) < MAXIMUM_MESSAGES:
             for application, message in claimed.items():
                 self._send(tasks.fold_stream, application, task_id=message)
-
-    def _send_periodic(self, task: Task[Any, Any]) -> None:
-        # A message that no worker takes before it expires has been sent again by then.
-        if self.broker.llen(FOLDS) < MAXIMUM_MESSAGES:
-            self._send(task, expires=EXPIRE_SECONDS)
 
     def _send(self, task: Task[Any, Any], *args: str, **options: Any) -> None:
         task.apply_async(args=args, retry=False, **options)

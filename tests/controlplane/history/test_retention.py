@@ -234,7 +234,7 @@ def test_retention_drops_nothing_beside_a_slow_fold_and_does_not_wait(
 
 def test_wake_requests_housekeeping_an_hour_after_the_last(redis: Redis) -> None:
     waker = wake.Waker()
-    waker.next_audit = waker.next_quotas = math.inf
+    waker.next_request |= dict.fromkeys(wake.PERIODIC, math.inf)
     waker.poll()
     assert redis.llen(HOUSEKEEPING) == 0  # A new system has just been migrated.
     models.Sighting.objects.filter(name="housekeeper").update(at=NOW - timedelta(hours=1))
@@ -243,14 +243,14 @@ def test_wake_requests_housekeeping_an_hour_after_the_last(redis: Redis) -> None
         waker.poll()
     assert redis.llen(HOUSEKEEPING) == 1
     # The request was lost: it is repeated.
-    waker.next_housekeeping = waker.next_sweep = 0.0
+    waker.next_sweep = waker.next_request[tasks.housekeeping] = 0.0
     waker.poll()
     assert redis.llen(HOUSEKEEPING) == 2
 
 
 def test_wake_requests_housekeeping_after_the_clock_went_back(redis: Redis) -> None:
     waker = wake.Waker()
-    waker.next_audit = waker.next_quotas = math.inf
+    waker.next_request |= dict.fromkeys(wake.PERIODIC, math.inf)
     ahead = datetime.now(UTC) + timedelta(hours=3)
     models.Sighting.objects.create(name="housekeeper", at=ahead)
     waker.poll()

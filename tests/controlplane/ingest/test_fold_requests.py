@@ -16,7 +16,12 @@ from arrester.controlplane import queries, store, tasks
 from arrester.controlplane.celery import STREAM_FOLDS, app
 from arrester.controlplane.celery_workers import FOLDS, HOUSEKEEPING
 from arrester.controlplane.ingest import fold_stream
-from arrester.controlplane.management.commands.wake import POLL_SECONDS, SWEEP_SECONDS, Waker
+from arrester.controlplane.management.commands.wake import (
+    PERIODIC,
+    POLL_SECONDS,
+    SWEEP_SECONDS,
+    Waker,
+)
 from arrester.domain.identity import redis_keys
 from arrester.domain.identity.redis_keys import PENDING_FOLD_SECONDS
 from tests import histories
@@ -170,7 +175,7 @@ def test_a_lost_request_of_the_index_is_repeated(redis: Redis) -> None:
     assert index_requests() == 1
     assert index_requests() == 0
     # A minute later.
-    waker.next_index = 0.0
+    waker.next_request[tasks.index_records] = 0.0
     assert index_requests() == 1
 
 
@@ -185,7 +190,7 @@ def test_the_round_trips_of_wake_do_not_grow_with_the_applications(
         waker = Waker()
         for name in names:
             streams.send(redis, [histories.failed(1)], application=name)
-        waker.next_quotas = waker.next_audit = float("inf")
+        waker.next_request |= dict.fromkeys(PERIODIC, float("inf"))
         waker.poll()  # It finds the streams.
         for look_again in ("requests", "repeats"):
             if look_again == "requests":

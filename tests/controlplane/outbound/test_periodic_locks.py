@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from redis import Redis
 
-from arrester.controlplane import actions, tasks
+from arrester.controlplane import actions, models, tasks
 from arrester.controlplane.outbound import periodic_locks
 from arrester.controlplane.outbound.periodic_locks import try_lock
+from arrester.controlplane.redis import redis_client
 from arrester.domain.identity import redis_keys
+from tests.controlplane.alerts.test_alerts import paused
 
 
 def test_one_task_of_a_name_runs_at_a_time(redis: Redis) -> None:
@@ -36,3 +38,16 @@ def test_a_slow_periodic_task_rests(redis: Redis, monkeypatch: pytest.MonkeyPatc
     redis.delete(f"{redis_keys.PERIODIC}watch")
     tasks.watch()
     assert len(runs) == 5
+
+
+@pytest.mark.usefixtures("fresh_database")
+def test_alerts_are_found_while_redis_is_away_and_the_broker_is_not(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker may be another server."""
+
+    paused(redis)
+    away = Redis(port=1)
+    monkeypatch.setattr(redis_client, "client", lambda: away)
+    tasks.alert()
+    assert models.Alert.objects.filter(cause="TASKS_PAUSED", resolved_at=None).exists()

@@ -16,7 +16,7 @@ from redis import ConnectionError, Redis
 from arrester.controlplane import queries, quotas, store, tasks
 from arrester.controlplane.celery_workers import HOUSEKEEPING
 from arrester.controlplane.ingest import fold_stream
-from arrester.controlplane.management.commands.wake import Waker
+from arrester.controlplane.management.commands.wake import PERIODIC, Waker
 from arrester.controlplane.outbound import agent_connections, backpressure, quota_check
 from arrester.controlplane.queries import conditions
 from arrester.controlplane.queries.conditions.causes import AlertCause
@@ -249,7 +249,7 @@ def connect(redis: Redis) -> Iterator[Callable[[str], Redis]]:
 
 def sweep() -> None:
     waker = Waker()
-    waker.next_audit = waker.next_quotas = math.inf
+    waker.next_request |= dict.fromkeys(PERIODIC, math.inf)
     waker.poll()
 
 
@@ -302,12 +302,12 @@ def test_an_application_that_is_in_redis_only_is_measured_too(redis: Redis) -> N
 
 def test_wake_requests_a_check_each_minute(redis: Redis) -> None:
     waker = Waker()
-    waker.next_audit = math.inf
+    waker.next_request[tasks.verify_audit] = math.inf
     for _ in range(2):
         waker.next_sweep = 0.0
         waker.poll()
     assert redis.llen(HOUSEKEEPING) == 1
-    waker.next_quotas = waker.next_sweep = 0.0
+    waker.next_sweep = waker.next_request[tasks.check_quotas] = 0.0
     waker.poll()
     assert redis.llen(HOUSEKEEPING) == 2
     tasks.check_quotas()
