@@ -326,19 +326,25 @@ def _listen(urls: embedded.Urls, commits: dict[str, list[tuple[float, int]]]) ->
 
 
 def table(found: Sequence[Step]) -> str:
-    """Return the steps as a table."""
-    head = (
-        "| events/s | kept up | server CPU | folds/s | ms/fold | p50 ms | p99 ms | queue age s |\n"
-        "|---:|---|---:|---:|---:|---:|---:|---:|"
-    )
-    lines = [
-        f"| {each.rate:,.0f} | {'yes' if each.kept_up else 'no'} | {each.server_cpu:.2f} |"
-        f" {each.folds / each.seconds:,.0f} | {each.fold_seconds * 1000 / max(each.folds, 1):.1f} |"
-        f" {each.percentile(50):,.0f} | {each.percentile(99):,.0f} |"
-        f" {max(one.age for one in each.samples):.1f} |"
-        for each in found
-    ]
-    return "\n".join([head, *lines])
+    """Return the steps as a table, with the busy CPUs of each kind of process."""
+    kinds = list(found[0].cpu)
+    names = ["events/s", "kept up", "folds/s", "ms/fold", "p50 ms", "p99 ms", "queue age s"]
+    names += [f"CPU {kind}" for kind in kinds] + ["CPU in all"]
+    lines = [f"| {' | '.join(names)} |", "|" + "---:|" * len(names)]
+    for each in found:
+        cells = [
+            f"{each.events / each.seconds:,.0f}",
+            "yes" if each.kept_up else "no",
+            f"{each.folds / each.seconds:,.0f}",
+            f"{each.fold_seconds * 1000 / max(each.folds, 1):.1f}",
+            f"{each.percentile(50):,.0f}",
+            f"{each.percentile(99):,.0f}",
+            f"{max(one.age for one in each.samples):.1f}",
+            *(f"{each.cpu[kind] / each.seconds:.2f}" for kind in kinds),
+            f"{each.server_cpu:.2f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def course(step: Step) -> str:
