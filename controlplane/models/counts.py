@@ -32,7 +32,10 @@ class MinuteCount(Table):
 
 
 class HourCount(Table):
-    """Failed records of one hour (of occurrence) and error group, for sparklines."""
+    """Failed records of one hour (of occurrence) and error group, for sparklines.
+
+    The index of the key has the hour last.
+    """
 
     pk = models.CompositePrimaryKey("application", "hour", "fingerprint")
     application = models.TextField()

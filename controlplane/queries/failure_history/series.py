@@ -30,8 +30,8 @@ _OF_TASK = """(SELECT occurred_at AS minute, count, application, '' AS name
 ) AS of_task"""
 
 _IN_TIME = "application = %s AND hour >= %s AND hour < %s"
-#: How many groups are candidates for each of the largest.
-_CANDIDATES = 4
+#: How many groups are candidates for each of the largest, one after the other.
+_CANDIDATES = (2, 8)
 
 _EPOCH = "extract(epoch FROM moment)::bigint"
 _NUMBER = f"least(sum, {MAX_BIGINT})::bigint"
@@ -126,18 +126,21 @@ def _of_groups(
 def _largest_groups(time: Sequence[object], number: int) -> list[str]:
     """Return the error groups with the most failed records of a time, the largest first.
 
-    A group has at most as many as since its creation. Unless that excludes all but a few groups,
-    the counts of all of them are read.
+    A group has at most as many as since its creation. Unless that excludes all but some groups, the
+    counts of all of them are read.
     """
-    most = _CANDIDATES * number
     candidates = sql.rows(
         "SELECT fingerprint, count FROM error_group WHERE application = %s AND last_seen >= %s"
         " ORDER BY count DESC LIMIT %s",
-        [*time[:2], most + 1],
+        [*time[:2], _CANDIDATES[-1] * number + 1],
     )
-    known = [fingerprint for fingerprint, _ in candidates[:most]]
-    ranked = _ranked(time, number, " AND fingerprint = ANY(%s::text[])", known)
-    if len(candidates) > most and (len(ranked) < number or ranked[-1][1] <= candidates[-1][1]):
+    for many in _CANDIDATES:
+        tried = [fingerprint for fingerprint, _ in candidates[: many * number]]
+        ranked = _ranked(time, number, " AND fingerprint = ANY(%s::text[])", tried)
+        most_of_others = max((count for _, count in candidates[len(tried) :]), default=0)
+        if not most_of_others or (len(ranked) == number and ranked[-1][1] > most_of_others):
+            break
+    else:
         ranked = _ranked(time, number)
     return [fingerprint for fingerprint, _ in ranked]
 
