@@ -27,8 +27,8 @@ files_with = $(shell grep -lrwE --include='test_*.py' '$(1)' tests/agents)
 PARTS = $(call files_with,kafka_broker|schema_registry_process|postgres_server)
 LAKES = $(call files_with,delta_lake|iceberg)
 k ?=
-# Five processes, each with servers of its own; three of them with a Spark.
-SIDE_BY_SIDE := --numprocesses 5 -p tests.side_by_side --dist loadfile --no-loadscope-reorder -rs --durations 40
+# Four processes, each with servers of its own; two of them with a Spark, whose first tests are slow.
+SIDE_BY_SIDE := --numprocesses 4 -p tests.side_by_side --dist loadfile --no-loadscope-reorder -rs --durations 40
 
 export PYTHONUNBUFFERED := 1
 # Images of containers set it: hundreds of processes would compile every module that they import.

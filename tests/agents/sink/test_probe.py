@@ -350,6 +350,7 @@ def test_a_replay_obeys_decisions_about_rejected_records(bench: Bench, strict: S
     assert [each["position"] for each in bench.dead_letters()] == [1]
 
 
+@pytest.mark.long
 def test_rejected_records_are_not_an_outage(bench: Bench, strict: Strict) -> None:
     keys: dict[str, Any] = {"errors_outage_share": 0.5, "errors_outage_minimum": 4}
     bench.add(*[("a", n, "bad" if n == 2 else "x") for n in range(6)])
