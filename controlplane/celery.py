@@ -80,6 +80,11 @@ app.conf.update(
 )
 
 
+def queue_of(task: str) -> str:
+    """Return the queue of a task, by its name."""
+    return str(app.conf.task_routes.get(task, {}).get("queue", FOLDS))
+
+
 @celeryd_after_setup.connect
 def share_memory(**_: object) -> None:
     """Keep the garbage collector from writing to objects that forked processes share."""

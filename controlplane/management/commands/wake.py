@@ -16,8 +16,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from kombu.exceptions import OperationalError
 
 from arrester.controlplane import actions, tasks
-from arrester.controlplane.celery import STREAM_FOLDS
-from arrester.controlplane.celery_workers import FOLDS
+from arrester.controlplane.celery import STREAM_FOLDS, queue_of
 from arrester.controlplane.ingest import fold_requests
 from arrester.controlplane.outbound import agent_connections, backpressure
 from arrester.controlplane.redis import event_streams, reachability, redis_client
@@ -155,8 +154,9 @@ class Waker:
         """Repeat the requests that a loss of messages or of Redis may have removed."""
         last_housekeeping = _record_servers()
         for task, seconds in PERIODIC.items():
+            is_short = self.broker.llen(queue_of(task.name)) < MAXIMUM_MESSAGES
             # A message that no worker takes before it expires has been sent again by then.
-            if self._is_due(task, seconds) and self.broker.llen(FOLDS) < MAXIMUM_MESSAGES:
+            if is_short and self._is_due(task, seconds):
                 self._send(task, expires=EXPIRE_SECONDS)
         if self._is_due(tasks.index_records, INDEX_SECONDS, now=self.has_new_events):
             self.has_new_events = False

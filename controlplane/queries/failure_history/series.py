@@ -135,10 +135,10 @@ def _largest_groups(time: Sequence[object], number: int) -> list[str]:
         [*time[:2], _CANDIDATES[-1] * number + 1],
     )
     for many in _CANDIDATES:
-        tried = [fingerprint for fingerprint, _ in candidates[: many * number]]
-        ranked = _ranked(time, number, " AND fingerprint = ANY(%s::text[])", tried)
-        most_of_others = max((count for _, count in candidates[len(tried) :]), default=0)
-        if not most_of_others or (len(ranked) == number and ranked[-1][1] > most_of_others):
+        tried, others = candidates[: many * number], candidates[many * number :]
+        names = [fingerprint for fingerprint, _ in tried]
+        ranked = _ranked(time, number, " AND fingerprint = ANY(%s::text[])", names)
+        if not others or (len(ranked) == number and ranked[-1][1] > others[0][1]):
             break
     else:
         ranked = _ranked(time, number)

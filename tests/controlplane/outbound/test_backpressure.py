@@ -16,7 +16,7 @@ from arrester.agents.transport.sender import Sender
 from arrester.agents.transport.spool import Spool
 from arrester.controlplane import embedded, queries, store
 from arrester.controlplane.celery import STREAM_FOLDS
-from arrester.controlplane.celery_workers import FOLDS
+from arrester.controlplane.celery_workers import FOLDS, HOUSEKEEPING
 from arrester.controlplane.ingest import fold_requests, fold_stream
 from arrester.controlplane.management.commands.wake import MAXIMUM_MESSAGES, Waker
 from arrester.controlplane.outbound import backpressure
@@ -196,6 +196,8 @@ def test_the_queue_of_the_broker_is_bounded_without_workers(redis: Redis) -> Non
     waker = Waker()
     waker.poll()
     assert redis.llen(FOLDS) == redis.llen(STREAM_FOLDS) == MAXIMUM_MESSAGES
+    # The housekeeper runs: audit and quotas are checked.
+    assert redis.llen(HOUSEKEEPING) == 2
     redis.delete(FOLDS, STREAM_FOLDS, redis_keys.pending_fold(APPLICATION))
     waker.next_sweep = 0.0
     waker.poll()
