@@ -12,6 +12,8 @@ of JDBC_URL, or `in-insert`, a second after its begin. With `iceberg`, the table
 in FOLDER/lake, with `delta` FOLDER/table; records with the value `skip` fail, and `at-file:PATTERN`
 is when a file of the table exists. The checkpoint and dead letters are in FOLDER, or at the URL in
 FOLDER/store.json, with options of Hadoop.
+
+At `suspended-before-entry:KIND` it suspends itself in place of ending.
 """
 
 from __future__ import annotations
@@ -89,17 +91,19 @@ def read_outbox(folder: Path) -> list[Event]:
 
 
 def die_at(point: str) -> None:
-    """Arrange for this process to be killed when it reaches `point`."""
+    """Arrange for this process to be killed, or suspended, when it reaches `point`."""
     when, _, kind = point.partition(":")
     if not when.endswith("-entry"):
         return
     append = Journal.append
 
     def dying_append(self: Journal, entry: Entry) -> Entry:
+        if entry.kind == kind and when == "suspended-before-entry":
+            os.kill(os.getpid(), signal.SIGSTOP)
         if entry.kind == kind and when == "before-entry":
             os.kill(os.getpid(), signal.SIGKILL)
         made = append(self, entry)
-        if entry.kind == kind:
+        if entry.kind == kind and when == "after-entry":
             os.kill(os.getpid(), signal.SIGKILL)
         return made
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import LiteralString
 from uuid import uuid4
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 
@@ -418,6 +419,39 @@ def test_a_driver_killed_around_a_publication_leaves_each_row_once_in_its_files(
     assert sum(each.count for each in data if isinstance(each, RecordsDeadLettered)) == 3
     flow = driver.flow()
     assert (flow.records_in, flow.failed, flow.skipped, flow.micro_batches) == (15, 3, 3, 5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("store", ["local disk", "S3"])
+def test_a_driver_that_was_suspended_writes_nothing_after_another_has_taken_over(
+    driver: Driver, spark: SparkSession, request: pytest.FixtureRequest, store: str
+) -> None:
+    """Its rows of a micro-batch are staged, and it continues with the decision about them."""
+    if store == "S3":
+        put_on_s3(driver, spark, request)
+    driver.end = "files"
+    driver.start("suspended-before-entry:batch")
+    assert driver.process is not None
+    suspended = psutil.Process(driver.process.pid)
+    wait_until(lambda: suspended.status() == psutil.STATUS_STOPPED, what=driver.log())
+    first = driver.process
+
+    driver.start()
+    wait_until(lambda: last_committed(driver.files) == 2, what=driver.log())
+    files = str(driver.folder / "files")
+    written = sorted(Path(files).rglob("*.json"))
+    try:
+        first.send_signal(signal.SIGCONT)
+        assert first.wait(timeout=PATIENCE_SECONDS) == 0, driver.log()
+    finally:
+        first.kill()
+    driver.stop()
+
+    assert "superseded=True" in driver.log()
+    assert sorted(Path(files).rglob("*.json")) == written
+    rows = sorted((row["task"], row["position"]) for row in spark.read.json(files).collect())
+    assert rows == [*(("a", position) for position in range(5)), ("b", 0), ("b", 1), ("b", 3)]
+    assert dead_letters_of(driver, spark) == [("b", 2)]
 
 
 @pytest.mark.long
